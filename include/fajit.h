@@ -1,0 +1,633 @@
+/* fajit - CUDA kernels specialized at run time.
+ *
+ * SPDX-License-Identifier: MIT
+ *
+ * The only public header. A program needs three calls:
+ *
+ *     fa_context *ctx;
+ *     fa_context_create(NULL, &ctx);                        // current context, else device 0
+ *
+ *     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);              // what to bake
+ *     spec.rope = (fa_rope_spec){.dtype = FA_F32, .head_dim = 64, .style = FA_ROPE_HALF};
+ *     fa_kernel *kernel;
+ *     fa_compile(ctx, &spec, &kernel);                      // memory, else disk, else NVRTC
+ *
+ *     fa_args args = FA_ARGS_INIT(FA_OP_ROPE);              // what to run on
+ *     args.rope = (fa_rope_args){.q = {q}, .q_out = {q_out}, .batch = 4, .heads_q = 8, .seqlen =
+ * 256}; fa_launch(kernel, &args, stream);
+ *
+ * Conventions, valid for everything below
+ * - Errors. Every call that can fail returns fa_status. On failure out-pointers are NULL (handles)
+ *   or untouched (values), and fa_last_error() holds a message for the calling thread. The library
+ *   never prints, aborts or exits.
+ * - Structs. Every struct is plain C and means something sensible when zeroed. Those that the
+ * caller fills and that may grow begin with `size`, set to sizeof of the struct (the FA_*_INIT
+ * macros do it); a program built against an older header keeps working.
+ * - Strings passed in are UTF-8, NUL-terminated, and copied before the call returns.
+ * - Threads. Any function may be called from any thread at any time, unless its text says
+ * otherwise; only the destruction of a handle must not race with other uses of the same handle.
+ * - CUDA. The caller's current context is the same after a call as before it.
+ * - fork. A child process must not use handles made by its parent: calls on them return
+ *   FA_ERR_FORKED at once, and their destruction does nothing.
+ */
+#ifndef FAJIT_H
+#define FAJIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FA_API __attribute__((visibility("default")))
+#else
+#define FA_API
+#endif
+
+#define FA_VERSION_MAJOR 0
+#define FA_VERSION_MINOR 1
+#define FA_VERSION_PATCH 0
+
+/* ------------------------------------------------------------------------------------------------
+ * Status codes
+ * --------------------------------------------------------------------------------------------- */
+
+/* X(name, value, text). Values are stable: they are never renumbered or reused. */
+#define FA_STATUS_LIST(X)                                                                          \
+    X(FA_OK, 0, "success")                                                                         \
+    /* the request: refused before anything is compiled or launched */                             \
+    X(FA_ERR_NULL_POINTER, 1, "a required pointer is NULL")                                        \
+    X(FA_ERR_STRUCT_SIZE, 2, "a struct's size field is not set or not known")                      \
+    X(FA_ERR_VALUE, 3, "a value is not one of the legal ones")                                     \
+    X(FA_ERR_UNKNOWN_NAME, 4, "no operation, parameter or entry has this name")                    \
+    X(FA_ERR_SIZE, 5, "a size is zero, negative or missing")                                       \
+    X(FA_ERR_LIMIT, 6, "a size is over the limit")                                                 \
+    X(FA_ERR_ROTARY_DIM, 7, "rotary_dim is odd or larger than head_dim")                           \
+    X(FA_ERR_HEAD_RATIO, 8, "the query heads are not a multiple of the key heads")                 \
+    X(FA_ERR_DTYPE, 9, "the data type is not supported here")                                      \
+    X(FA_ERR_MISALIGNED, 10, "a pointer is not aligned to its element")                            \
+    X(FA_ERR_STRIDE, 11, "strides make elements overlap")                                          \
+    X(FA_ERR_ALIAS, 12, "an output overlaps another tensor")                                       \
+    X(FA_ERR_BAKED, 13, "an argument contradicts a value baked into the kernel")                   \
+    X(FA_ERR_SHARED_MEMORY, 14, "more shared memory than the device allows a block")               \
+    X(FA_ERR_WORKSPACE, 15, "the workspace is too small")                                          \
+    X(FA_ERR_CONSTANT, 16, "a template constant is malformed")                                     \
+    X(FA_ERR_OPTION, 17, "a compiler option is not allowed")                                       \
+    X(FA_ERR_PARAM_COUNT, 18, "the number of kernel parameters is wrong")                          \
+    X(FA_ERR_PARAM_SIZE, 19, "the size of a kernel parameter is wrong")                            \
+    X(FA_ERR_GEOMETRY, 20, "a grid, block or cluster dimension is out of range")                   \
+    X(FA_ERR_OP_MISMATCH, 21, "the arguments belong to another operation than the kernel")         \
+    X(FA_ERR_ARCH, 22, "the architecture is not known or not supported")                           \
+    X(FA_ERR_UNSUPPORTED, 23, "not supported by this device, driver or compiler")                  \
+    X(FA_ERR_MANIFEST, 24, "the manifest is malformed")                                            \
+    /* the surroundings */                                                                         \
+    X(FA_ERR_CUDA_MISSING, 40, "the CUDA driver library cannot be used")                           \
+    X(FA_ERR_NVRTC_MISSING, 41, "the NVRTC library cannot be used")                                \
+    X(FA_ERR_NO_DEVICE, 42, "there is no such CUDA device")                                        \
+    X(FA_ERR_OFFLINE, 43, "the context has no device")                                             \
+    X(FA_ERR_WRONG_CONTEXT, 44, "the kernel belongs to another CUDA context")                      \
+    X(FA_ERR_FORKED, 45, "the handle was made before a fork")                                      \
+    X(FA_ERR_CAPTURE, 46, "not possible while a stream is being captured")                         \
+    X(FA_ERR_COMPILE, 47, "the kernel source does not compile")                                    \
+    X(FA_ERR_NVRTC, 48, "NVRTC failed")                                                            \
+    X(FA_ERR_CUDA, 49, "the CUDA driver failed")                                                   \
+    X(FA_ERR_OUT_OF_MEMORY, 50, "out of host memory")                                              \
+    X(FA_ERR_DEVICE_MEMORY, 51, "out of device memory")                                            \
+    X(FA_ERR_SEALED, 52, "the context is sealed and the kernel was not warmed")                    \
+    X(FA_ERR_CANCELLED, 53, "cancelled")                                                           \
+    X(FA_ERR_IO, 54, "a file cannot be read or written")
+
+#define FA_STATUS_ENUM_(name, value, text) name = value,
+typedef enum fa_status { FA_STATUS_LIST(FA_STATUS_ENUM_) } fa_status;
+#undef FA_STATUS_ENUM_
+
+/* "FA_ERR_ALIAS" for FA_ERR_ALIAS; "FA_ERR_?" for a value that is no status. Static storage. */
+FA_API const char *fa_status_name(fa_status status);
+
+/* What went wrong in the last call of this thread that failed: what was asked, what was found, what
+ * is allowed; after FA_ERR_COMPILE the compiler's full log follows. "" if nothing failed yet. The
+ * text is valid until the next failing call of this thread. */
+FA_API const char *fa_last_error(void);
+
+/* "0.1.0". Static storage. */
+FA_API const char *fa_version(void);
+
+/* ------------------------------------------------------------------------------------------------
+ * Types shared by the operations
+ * --------------------------------------------------------------------------------------------- */
+
+typedef struct fa_context
+    fa_context;                     /* a device (or an architecture), its compiler and its caches */
+typedef struct fa_kernel fa_kernel; /* one compiled instance, loaded and ready; immutable */
+typedef struct fa_future fa_future; /* a compile under way */
+typedef struct CUstream_st *fa_stream; /* CUstream, cudaStream_t; NULL is the default stream */
+
+/* In a spec: the dimension is not baked but given with each launch. */
+#define FA_DYNAMIC 0
+
+typedef enum fa_op {
+    FA_OP_NONE = 0,
+    FA_OP_TEMPLATE = 1, /* the user's own kernel */
+    FA_OP_ROPE = 2,     /* rotary embedding of q and k */
+} fa_op;
+
+/* Element types as stored. Arithmetic is float32 unless an operation says otherwise. */
+typedef enum fa_dtype {
+    FA_F32 = 0,
+    FA_F16 = 1,
+    FA_BF16 = 2,
+} fa_dtype;
+
+/* Order of the dimensions in memory, outermost first: B batch, H head, N token, D head_dim. */
+typedef enum fa_layout {
+    FA_LAYOUT_BHND = 0,
+    FA_LAYOUT_BNHD = 1,
+} fa_layout;
+
+/* A [B, H, N, D] tensor in device memory. Strides count elements; the last dimension is contiguous.
+ * All three strides 0: packed in the spec's layout. The strides of dimensions of size 1 are
+ * ignored. The memory belongs to the caller and must stay valid until the launch has run. */
+typedef struct fa_tensor {
+    void *data;
+    int64_t stride_batch;
+    int64_t stride_head;
+    int64_t stride_token;
+} fa_tensor;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_ROPE: rotary position embedding of q [B, heads_q, N, D] and k [B, heads_k, N, D]
+ *
+ *     angle(p, j) = p * base^(-2 j / rotary_dim),  0 <= j < rotary_dim / 2
+ *     y[a] = x[a] cos - x[b] sin,   y[b] = x[b] cos + x[a] sin
+ *     (a, b) = (j, j + rotary_dim / 2) for HALF, (2 j, 2 j + 1) for INTERLEAVED
+ *
+ * Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), eq.
+ * 34; HALF is the pairing of GPT-NeoX and Llama checkpoints, INTERLEAVED that of the paper and
+ * GPT-J. Elements from rotary_dim to head_dim are copied. Computed angles are exact to float32
+ * rounding of sine and cosine at every int32 position. Results are rounded to the storage type
+ * once.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_rope_style {
+    FA_ROPE_HALF = 0,
+    FA_ROPE_INTERLEAVED = 1,
+} fa_rope_style;
+
+typedef enum fa_rope_angles {
+    FA_ROPE_COMPUTED = 0, /* from base, in the kernel */
+    FA_ROPE_TABLES = 1,   /* from float32 cos and sin tables [max_position, rotary_dim / 2] */
+} fa_rope_angles;
+
+typedef enum fa_rope_positions {
+    FA_ROPE_RANGE = 0,  /* token n is at position_offset + n */
+    FA_ROPE_VECTOR = 1, /* token n of batch b is at positions[b * positions_stride + n], int32 */
+} fa_rope_positions;
+
+typedef struct fa_rope_spec {
+    fa_dtype dtype;
+    fa_rope_style style;
+    fa_rope_angles angles;
+    fa_rope_positions positions;
+    fa_layout layout;
+    bool in_place;      /* q_out and k_out are q and k */
+    int32_t head_dim;   /* 2 to 1024, or FA_DYNAMIC */
+    int32_t rotary_dim; /* even, at most head_dim; 0: all of head_dim */
+    int32_t batch;      /* each baked, or FA_DYNAMIC */
+    int32_t heads_q;
+    int32_t heads_k;
+    int32_t seqlen;
+    double base; /* 0: 10000; otherwise > 1, finite; ignored with FA_ROPE_TABLES */
+} fa_rope_spec;
+
+typedef struct fa_rope_args {
+    fa_tensor q, k;         /* k.data NULL: q alone */
+    fa_tensor q_out, k_out; /* ignored when in_place; otherwise distinct from q and k */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. A dynamic size of 0
+     * is empty work: the launch succeeds and does nothing. */
+    int32_t batch, heads_q, heads_k, seqlen, head_dim;
+    int32_t position_offset;  /* FA_ROPE_RANGE; may be negative with computed angles */
+    const int32_t *positions; /* FA_ROPE_VECTOR; device memory */
+    int64_t positions_stride; /* elements between batches; 0: one vector [N] for every batch */
+    const float *cos, *sin;   /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
+    int32_t max_position; /* rows of the tables. A token of FA_ROPE_VECTOR outside them gives NaN */
+} fa_rope_args;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_TEMPLATE: the user's own CUDA source, through the same cache, warm-up and launch path
+ *
+ * Each constant becomes a typed declaration in front of the source: `constexpr long long`, `double`
+ * or `bool`, or a type alias for FA_CONSTANT_DTYPE and FA_CONSTANT_IDENTIFIER (the latter aliases
+ * nothing: it is a macro that expands to the identifier). The macro FAJIT_INSTANCE is defined, so
+ * that a source can carry defaults for compiling alone. Nothing a constant holds can become other
+ * text. The project's device headers ("fajit/dtype.cuh", ...) can be included.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_constant_type {
+    FA_CONSTANT_INT = 0,
+    FA_CONSTANT_FLOAT = 1,
+    FA_CONSTANT_BOOL = 2,
+    FA_CONSTANT_IDENTIFIER = 3,
+    FA_CONSTANT_DTYPE = 4,
+} fa_constant_type;
+
+typedef struct fa_constant {
+    const char
+        *name; /* a C identifier, not a keyword, not beginning with "fa_" or two underscores */
+    fa_constant_type type;
+    int64_t int_value;      /* INT; BOOL: 0 or 1; DTYPE: an fa_dtype */
+    double float_value;     /* FLOAT: finite */
+    const char *identifier; /* IDENTIFIER: a C identifier, "::" allowed between parts */
+} fa_constant;
+
+typedef struct fa_header {
+    const char *name; /* as in #include "name" */
+    const char *text;
+} fa_header;
+
+typedef struct fa_template_spec {
+    const char *name;   /* for messages and compiler diagnostics, e.g. "scale.cu" */
+    const char *source; /* CUDA C++17 */
+    const char
+        *entry; /* the __global__ function: "scale", or an instance such as "scale<float, 4>" */
+    const fa_constant *constants;
+    size_t constant_count;
+    const fa_header *headers; /* every header the source includes; there is no include path */
+    size_t header_count;
+    const char *const *options; /* NVRTC options; no include paths, architectures or file outputs */
+    size_t option_count;
+    uint32_t smem_bytes;      /* the largest dynamic shared memory of any launch, opted into once */
+    uint32_t cluster[3];      /* blocks in a cluster, x y z; all 0: none. Needs sm_90 */
+    bool cooperative;         /* grid-wide synchronization; all blocks resident at once */
+    bool programmatic_launch; /* may start before its predecessor in the stream has ended (sm_90) */
+} fa_template_spec;
+
+typedef struct fa_param {
+    const void *data; /* host memory holding the parameter's value */
+    size_t size;      /* bytes; checked against the compiled kernel where the driver can tell */
+} fa_param;
+
+typedef struct fa_template_args {
+    uint32_t grid[3];    /* blocks, x y z; 0 counts as 1 for y and z; grid[0] == 0 is empty work */
+    uint32_t block[3];   /* threads of a block, x y z; 0 counts as 1 for y and z */
+    uint32_t smem_bytes; /* dynamic shared memory, at most the spec's */
+    const fa_param *params;
+    size_t param_count; /* at most FA_MAX_PARAMS */
+} fa_template_args;
+
+#define FA_MAX_PARAMS 256
+
+/* ------------------------------------------------------------------------------------------------
+ * Spec and args: tagged structs
+ * --------------------------------------------------------------------------------------------- */
+
+/* What to compile: everything that is baked. Only the member of `op` is read. */
+typedef struct fa_spec {
+    size_t size; /* sizeof(fa_spec) */
+    fa_op op;
+    union {
+        fa_template_spec tmpl;
+        fa_rope_spec rope;
+    };
+} fa_spec;
+
+/* What to run on: pointers and sizes of one launch. Only the member of `op` is read. */
+typedef struct fa_args {
+    size_t size;     /* sizeof(fa_args) */
+    fa_op op;        /* that of the kernel */
+    void *workspace; /* device memory, 256-byte aligned, when fa_workspace_size says more than 0 */
+    size_t workspace_bytes;
+    union {
+        fa_template_args tmpl;
+        fa_rope_args rope;
+    };
+} fa_args;
+
+#define FA_SPEC_INIT(operation)                                                                    \
+    {                                                                                              \
+        .size = sizeof(fa_spec), .op = (operation)                                                 \
+    }
+#define FA_ARGS_INIT(operation)                                                                    \
+    {                                                                                              \
+        .size = sizeof(fa_args), .op = (operation)                                                 \
+    }
+
+/* The parameter tables: the same data validates specs, reads `key=value` text and manifests, and
+ * documents the operation. Static storage. */
+typedef enum fa_param_kind {
+    FA_PARAM_INT = 0,  /* int32_t */
+    FA_PARAM_ENUM = 1, /* an enum of this header */
+    FA_PARAM_BOOL = 2,
+    FA_PARAM_REAL = 3, /* double */
+} fa_param_kind;
+
+typedef struct fa_param_info {
+    const char *name;  /* the member of the operation's spec struct */
+    const char *alias; /* short form, e.g. "B" for batch; NULL: none */
+    fa_param_kind kind;
+    size_t offset;            /* of the member in fa_spec */
+    bool dynamic;             /* INT: 0 (FA_DYNAMIC) leaves it to the launch */
+    double min, max;          /* INT and REAL: legal range, besides 0 where 0 has a meaning */
+    const char *const *names; /* ENUM: legal values, NULL-terminated, in the order of the enum */
+    const char *text;         /* one line of documentation */
+} fa_param_info;
+
+typedef struct fa_op_info_t {
+    const char *name; /* "rope" */
+    const char *text;
+    const fa_param_info *params;
+    size_t param_count;
+} fa_op_info_t;
+
+/* Describes an operation. FA_ERR_UNKNOWN_NAME when there is none of this number; numbers are
+ * contiguous from 1. */
+FA_API fa_status fa_op_info(fa_op op, fa_op_info_t *info);
+
+/* Sets one member of `spec` (whose op is set) from text: fa_spec_set(&s, "dtype", "bf16"), or by
+ * alias: fa_spec_set(&s, "D", "64"). FA_ERR_UNKNOWN_NAME lists the legal keys, FA_ERR_VALUE the
+ * legal values. Not for FA_OP_TEMPLATE (FA_ERR_UNSUPPORTED). Pure: no CUDA, no locale. */
+FA_API fa_status fa_spec_set(fa_spec *spec, const char *key, const char *value);
+
+/* ------------------------------------------------------------------------------------------------
+ * Context
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_log_level {
+    FA_LOG_DEFAULT = 0, /* as FA_LOG_WARNING */
+    FA_LOG_ERROR = 1,
+    FA_LOG_WARNING = 2,
+    FA_LOG_INFO = 3,  /* one line for each kernel compiled or loaded */
+    FA_LOG_DEBUG = 4, /* search paths, locks, cache decisions */
+} fa_log_level;
+
+/* Called with one line, without a newline, possibly from several threads at once. Must not call the
+ * library. */
+typedef void (*fa_log_callback)(void *user, fa_log_level level, const char *line);
+
+/* Use the context current on the calling thread; device 0's primary context when there is none. */
+#define FA_DEVICE_CURRENT (-1)
+
+typedef struct fa_context_options {
+    size_t size;    /* sizeof(fa_context_options) */
+    int32_t device; /* ordinal, or FA_DEVICE_CURRENT; its primary context is used and kept */
+    struct CUctx_st *cuda_context; /* the caller's own context instead; must outlive this one */
+    bool offline;     /* no device: compiles for `arch` and fills caches; needs no CUDA driver */
+    const char *arch; /* e.g. "sm_90a"; NULL: the device's, with its feature suffix */
+    /* Cache. NULL and 0 stand for the environment variable named, then for the default. */
+    const char *cache_dir; /* FAJIT_CACHE_DIR, $XDG_CACHE_HOME/fajit, ~/.cache/fajit */
+    const char
+        *cache_path; /* FAJIT_CACHE_PATH: read-only directories, ':' between, looked in first */
+    uint64_t
+        cache_max_bytes; /* FAJIT_CACHE_MAX_BYTES, 1 GiB: least recently used entries go first */
+    bool no_disk_cache;  /* neither read nor write any directory */
+    uint32_t
+        lock_timeout_ms; /* 30000: wait this long for another process's compile, then do it here */
+    uint32_t compile_jobs;     /* compiles at once; by cores and free memory (about 512 MB each) */
+    uint32_t max_idle_kernels; /* 16384: loaded kernels kept although nobody holds them */
+    fa_log_callback log;
+    void *log_user;
+    fa_log_level log_level;
+} fa_context_options;
+
+#define FA_CONTEXT_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        .size = sizeof(fa_context_options)                                                         \
+    }
+
+/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults. The CUDA driver is opened now
+ * (not offline), NVRTC by the first call that needs it. The driver is looked for at
+ * FAJIT_CUDA_LIBRARY, else as libcuda.so.1; NVRTC at FAJIT_NVRTC_LIBRARY, else as libnvrtc.so.13
+ * and .12 by the system's search, then in $CUDA_HOME, $CUDA_PATH and /usr/local/cuda. A cache
+ * directory that cannot be used is a warning, not an error. Errors: CUDA_MISSING, NO_DEVICE, CUDA,
+ * ARCH, VALUE, STRUCT_SIZE, OUT_OF_MEMORY, FORKED. */
+FA_API fa_status fa_context_create(const fa_context_options *options, fa_context **out);
+
+/* Drops the caller's hold. Futures not yet waited for end with FA_ERR_CANCELLED unless running;
+ * kernels still held stay valid until released. NULL is ignored. */
+FA_API void fa_context_destroy(fa_context *ctx);
+
+typedef struct fa_context_info_t {
+    size_t size;             /* sizeof(fa_context_info_t), set by the caller */
+    const char *arch;        /* "sm_90a" */
+    int32_t device;          /* ordinal; -1 offline */
+    const char *device_name; /* "" offline */
+    int32_t driver_version;  /* CUDA version of the driver, 13000 for 13.0; 0 offline */
+    const char *driver_path; /* the library that was opened; "" offline */
+    int32_t nvrtc_version;   /* 13000 for 13.0; 0: not found, nvrtc_error says why */
+    const char *nvrtc_path;
+    const char *nvrtc_id;    /* tells builds of one version apart; part of every key */
+    const char *nvrtc_error; /* "" when NVRTC is there */
+    const char *cache_dir; /* the writable directory; "" when there is none, cache_error says why */
+    const char *cache_error;
+    const char *cache_path; /* the read-only directories in use, ':' between */
+    uint64_t cache_max_bytes;
+    uint32_t compile_jobs;
+    bool sealed;
+} fa_context_info_t;
+
+/* Describes a context; opens NVRTC. Strings live as long as the context. */
+FA_API fa_status fa_context_info(fa_context *ctx, fa_context_info_t *info);
+
+typedef struct fa_device_info_t {
+    size_t size; /* sizeof(fa_device_info_t), set by the caller */
+    char name[256];
+    char arch[16]; /* default architecture, "sm_90a" */
+    int32_t compute_major, compute_minor;
+    int32_t multiprocessors;
+    uint64_t memory_bytes;
+    uint32_t smem_per_block_bytes; /* with opt-in */
+} fa_device_info_t;
+
+/* Describes device `ordinal` without making a context on it. FA_ERR_NO_DEVICE past the last one. */
+FA_API fa_status fa_device_info(int32_t ordinal, fa_device_info_t *info);
+
+/* From now on nothing is compiled: a request that is in neither memory nor a cache directory fails
+ * at once with FA_ERR_SEALED instead of stalling the caller. Cannot be undone. */
+FA_API fa_status fa_seal(fa_context *ctx);
+
+/* Counters since the context was created. */
+typedef struct fa_stats {
+    size_t size; /* sizeof(fa_stats), set by the caller */
+    uint64_t memory_hits, disk_hits, compiles, compile_errors;
+    uint64_t waits;         /* requests that waited for another thread's or process's compile */
+    uint64_t lock_timeouts; /* waits given up, compiled here instead */
+    uint64_t repairs;       /* damaged or foreign entries replaced */
+    uint64_t publish_failures;
+    uint64_t evictions;
+    uint64_t launches_refused;    /* launches that failed validation */
+    uint64_t compile_ns, load_ns; /* time spent in NVRTC and in loading, summed over threads */
+    uint64_t bytes_read, bytes_written;
+    uint64_t kernels_loaded; /* at this moment */
+} fa_stats;
+
+FA_API fa_status fa_stats_get(const fa_context *ctx, fa_stats *stats);
+
+/* ------------------------------------------------------------------------------------------------
+ * Compile
+ * --------------------------------------------------------------------------------------------- */
+
+/* Gives the kernel for `spec`: from memory (under 200 ns), from a cache directory, or by compiling
+ * it. Concurrent requests for one kernel, in this process or others, compile it once. On a context
+ * with a device the kernel is fully loaded on return: nothing is left for the first launch. On an
+ * offline context it can be inspected but not launched.
+ * The kernel belongs to the caller; release it with fa_kernel_release.
+ * Errors: those of the spec, COMPILE, NVRTC_MISSING, NVRTC, SEALED, ARCH, SHARED_MEMORY, CUDA,
+ * DEVICE_MEMORY, OUT_OF_MEMORY, CAPTURE, FORKED. A failure is not remembered: a retry tries again.
+ */
+FA_API fa_status fa_compile(fa_context *ctx, const fa_spec *spec, fa_kernel **out);
+
+/* Starts fa_compile on one of the context's threads. The spec is copied. The future belongs to the
+ * caller; a spec that is refused is reported here, everything else by fa_future_wait. */
+FA_API fa_status fa_compile_async(fa_context *ctx, const fa_spec *spec, fa_future **out);
+
+/* Whether fa_future_wait would return at once. NULL is ready. */
+FA_API bool fa_future_ready(const fa_future *future);
+
+/* Waits for the compile and gives what fa_compile would have given: a kernel of its own to each
+ * call. The message of a failure becomes this thread's fa_last_error. */
+FA_API fa_status fa_future_wait(fa_future *future, fa_kernel **out);
+
+/* Drops the caller's hold; a compile under way ends by itself and fills the caches. NULL is
+ * ignored. */
+FA_API void fa_future_release(fa_future *future);
+
+typedef enum fa_origin {
+    FA_ORIGIN_COMPILED = 0,
+    FA_ORIGIN_DISK = 1,
+    FA_ORIGIN_MEMORY = 2,
+} fa_origin;
+
+typedef struct fa_kernel_info_t {
+    size_t size; /* sizeof(fa_kernel_info_t), set by the caller */
+    fa_op op;
+    const char *name; /* operation and constants in short, "rope f32 half D64 ..." */
+    const char *arch;
+    const char *entry;    /* the function's name in the cubin */
+    const char *plan;     /* tiles, threads, vector width: how the work is laid out */
+    fa_origin origin;     /* how the latest fa_compile that gave this kernel was answered */
+    uint64_t compile_ns;  /* time NVRTC took, whenever that was */
+    int32_t registers;    /* per thread */
+    uint32_t spill_bytes; /* spill stores plus loads, per thread; 0 in every built-in instance */
+    uint32_t smem_bytes;  /* static plus the largest dynamic shared memory of a block */
+    uint32_t max_threads; /* of a block; 0 on an offline context */
+    const char *source;   /* what NVRTC was given, without the headers */
+    const char *log;      /* what NVRTC said */
+    const void *cubin;
+    size_t cubin_bytes;
+    const char *key;      /* 32 hexadecimal digits: the entry's file name */
+    const char *key_text; /* what the key is the hash of */
+} fa_kernel_info_t;
+
+/* Describes a kernel. Everything pointed to lives as long as the kernel. */
+FA_API fa_status fa_kernel_info(const fa_kernel *kernel, fa_kernel_info_t *info);
+
+/* Drops the caller's hold. Work already launched is not affected as long as the context holds the
+ * kernel idle; destroy the context only after such work has ended. NULL is ignored. */
+FA_API void fa_kernel_release(fa_kernel *kernel);
+
+typedef enum fa_text {
+    FA_TEXT_SOURCE = 0, /* the instantiated source; needs neither NVRTC nor a GPU */
+    FA_TEXT_PTX = 1,    /* compiled to PTX; not cached */
+} fa_text;
+
+/* Renders what a spec becomes. The text belongs to the caller; release it with free(). */
+FA_API fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, char **out);
+
+/* ------------------------------------------------------------------------------------------------
+ * Launch
+ * --------------------------------------------------------------------------------------------- */
+
+/* Checks `args`, then queues the kernel on `stream`. Never compiles, allocates device memory,
+ * synchronizes or takes a lock; may be called while the stream is being captured.
+ * The stream must belong to the kernel's CUDA context. With no context current, the kernel's is
+ * used for the call; with another one current, a NULL stream is refused with WRONG_CONTEXT.
+ * Errors: those of the args, OFFLINE, WRONG_CONTEXT, FORKED, CUDA. Errors of the kernel's own
+ * execution appear, as always in CUDA, at a later call of the driver. */
+FA_API fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stream);
+
+/* Device memory, in bytes, that a launch with these args needs in args->workspace. */
+FA_API fa_status fa_workspace_size(const fa_kernel *kernel, const fa_args *args, size_t *bytes);
+
+/* ------------------------------------------------------------------------------------------------
+ * Warm-up and manifests
+ * --------------------------------------------------------------------------------------------- */
+
+typedef struct fa_warm_result {
+    fa_status status;
+    fa_origin origin;
+    uint64_t ns;     /* from taking up the entry to having its kernel */
+    char error[256]; /* the beginning of the message when status is not FA_OK */
+} fa_warm_result;
+
+/* Called after each entry, one call at a time, on the thread that called fa_warm. Returning false
+ * cancels what has not started (FA_ERR_CANCELLED). Must not call the library. */
+typedef bool (*fa_warm_progress)(void *user, size_t done, size_t total, size_t index,
+                                 const fa_warm_result *result);
+
+typedef struct fa_warm_options {
+    size_t size;   /* sizeof(fa_warm_options) */
+    uint32_t jobs; /* entries at once; 0: the context's compile_jobs */
+    fa_warm_progress progress;
+    void *progress_user;
+    fa_warm_result *results; /* NULL, or room for `results_capacity` results, in entry order */
+    size_t results_capacity;
+} fa_warm_options;
+
+typedef struct fa_warm_report {
+    size_t total, from_memory, from_disk, compiled, failed;
+    uint64_t ns; /* wall time */
+} fa_warm_report;
+
+/* Compiles or loads every spec and keeps the kernels idle in the context, so that a later
+ * fa_compile of the same spec is a memory hit. Every entry is tried. Returns the status of the
+ * first entry, in order, that failed; FA_OK when none did. options and report may be NULL. */
+FA_API fa_status fa_warm(fa_context *ctx, const fa_spec *specs, size_t count,
+                         const fa_warm_options *options, fa_warm_report *report);
+
+/* fa_warm over the entries of a JSON manifest: {"fajit_manifest": 1, "kernels": [{"op": "rope",
+ * "dtype": "f32", "head_dim": 64}, ...]}, keys as in the parameter tables. The file is read and
+ * checked whole before anything is compiled. Errors: IO; MANIFEST with line and column. */
+FA_API fa_status fa_warm_manifest(fa_context *ctx, const char *path, const fa_warm_options *options,
+                                  fa_warm_report *report);
+
+/* Writes the manifest of every spec this context was successfully asked for, in the order of the
+ * first requests. The file is replaced as one unit. Errors: IO, OUT_OF_MEMORY. */
+FA_API fa_status fa_manifest_write(fa_context *ctx, const char *path);
+
+/* ------------------------------------------------------------------------------------------------
+ * Cache directories
+ * --------------------------------------------------------------------------------------------- */
+
+typedef struct fa_cache_entry {
+    const char *path;
+    const char *key;  /* 32 hexadecimal digits */
+    const char *name; /* as in fa_kernel_info_t; "" when the entry is damaged */
+    const char *arch;
+    uint64_t bytes;
+    int64_t used_unix_s; /* last use, seconds since 1970 */
+    bool writable_layer;
+    bool damaged;        /* fa_cache_verify only */
+    const char *problem; /* what is wrong; "" when nothing is */
+} fa_cache_entry;
+
+/* Returning false ends the walk. The entry is valid during the call. Must not call the library. */
+typedef bool (*fa_cache_visitor)(void *user, const fa_cache_entry *entry);
+
+/* Visits every entry of every layer in use. verify also reads each one whole and checks it, and
+ * removes damaged ones from the writable directory when `remove_damaged` is set. */
+FA_API fa_status fa_cache_list(fa_context *ctx, fa_cache_visitor visitor, void *user);
+FA_API fa_status fa_cache_verify(fa_context *ctx, bool remove_damaged, fa_cache_visitor visitor,
+                                 void *user);
+
+/* Entries and bytes in the writable directory. */
+FA_API fa_status fa_cache_size(fa_context *ctx, uint64_t *entries, uint64_t *bytes);
+
+/* Removes every entry from the writable directory; kernels in memory stay. */
+FA_API fa_status fa_cache_clear(fa_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FAJIT_H */

@@ -1,0 +1,202 @@
+// Storage types, their conversions to and from float32, and vector access to global memory.
+// Needs no toolkit header. What only a GPU can do stands in small functions of its own (asm), so
+// that another implementation can replace it.
+#ifndef FAJIT_DTYPE_CUH
+#define FAJIT_DTYPE_CUH
+
+namespace fajit {
+
+using f32 = float;
+struct f16 {
+    unsigned short bits;
+};
+struct bf16 {
+    unsigned short bits;
+};
+
+// --- single elements ------------------------------------------------------------------------------
+
+__device__ __forceinline__ float to_float(f32 x)
+{
+    return x;
+}
+
+__device__ __forceinline__ float to_float(f16 x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+__device__ __forceinline__ float to_float(bf16 x)
+{
+    return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
+}
+
+template <class T> struct rounded;
+
+template <> struct rounded<f32> {
+    static __device__ __forceinline__ f32 from(float x)
+    {
+        return x;
+    }
+};
+
+template <> struct rounded<f16> {
+    static __device__ __forceinline__ f16 from(float x)
+    {
+        f16 y;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        return y;
+    }
+};
+
+template <> struct rounded<bf16> {
+    static __device__ __forceinline__ bf16 from(float x)
+    {
+        unsigned bits = __float_as_uint(x);
+        if ((bits & 0x7fffffffu) > 0x7f800000u) // NaN: stays one when the low half goes
+            return bf16{static_cast<unsigned short>(bits >> 16 | 0x40u)};
+        bits += 0x7fffu + (bits >> 16 & 1u); // to nearest, ties to even
+        return bf16{static_cast<unsigned short>(bits >> 16)};
+    }
+};
+
+// `x` as T, to nearest, ties to even.
+template <class T> __device__ __forceinline__ T from_float(float x)
+{
+    return rounded<T>::from(x);
+}
+
+// --- two elements in one register; `low` is the one at the lower address ---------------------------
+
+__device__ __forceinline__ unsigned pack_pair(f16, float low, float high)
+{
+#if __CUDA_ARCH__ >= 800
+    unsigned y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+#else
+    return from_float<f16>(low).bits | static_cast<unsigned>(from_float<f16>(high).bits) << 16;
+#endif
+}
+
+__device__ __forceinline__ unsigned pack_pair(bf16, float low, float high)
+{
+#if __CUDA_ARCH__ >= 800
+    unsigned y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+#else
+    return from_float<bf16>(low).bits | static_cast<unsigned>(from_float<bf16>(high).bits) << 16;
+#endif
+}
+
+__device__ __forceinline__ void unpack_pair(f16, unsigned x, float &low, float &high)
+{
+    low = to_float(f16{static_cast<unsigned short>(x)});
+    high = to_float(f16{static_cast<unsigned short>(x >> 16)});
+}
+
+__device__ __forceinline__ void unpack_pair(bf16, unsigned x, float &low, float &high)
+{
+    low = __uint_as_float(x << 16);
+    high = __uint_as_float(x & 0xffff0000u);
+}
+
+// --- a run of bytes in registers: what one memory instruction moves --------------------------------
+
+// BYTES is 2, 4, 8 or 16; an address must be a multiple of it.
+template <int BYTES> struct chunk {
+    static_assert(BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "no such access");
+    unsigned word[BYTES < 4 ? 1 : BYTES / 4];
+};
+
+template <class T, int COUNT>
+__device__ __forceinline__ void unpack(const chunk<COUNT * sizeof(T)> &from, float (&to)[COUNT])
+{
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            to[i] = __uint_as_float(from.word[i]);
+    } else if constexpr (COUNT == 1) {
+        to[0] = to_float(T{static_cast<unsigned short>(from.word[0])});
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 2)
+            unpack_pair(T{}, from.word[i / 2], to[i], to[i + 1]);
+    }
+}
+
+template <class T, int COUNT>
+__device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COUNT])
+{
+    chunk<COUNT * sizeof(T)> to;
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            to.word[i] = __float_as_uint(from[i]);
+    } else if constexpr (COUNT == 1) {
+        to.word[0] = from_float<T>(from[0]).bits;
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 2)
+            to.word[i / 2] = pack_pair(T{}, from[i], from[i + 1]);
+    }
+    return to;
+}
+
+// The three ways to read global memory differ in what the caches may assume.
+//   load          nothing: memory that this kernel may write (in place)
+//   load_once     nobody writes it while the kernel runs, and nobody reads it again soon
+//   load_reused   nobody writes it while the kernel runs; neighbours read it too
+#define FAJIT_LOAD(NAME, QUALIFIER, VOLATILE)                                                      \
+    template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
+    {                                                                                              \
+        chunk<BYTES> x;                                                                            \
+        if constexpr (BYTES == 16) {                                                               \
+            asm VOLATILE("ld.global" QUALIFIER ".v4.u32 {%0, %1, %2, %3}, [%4];"                   \
+                         : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])      \
+                         : "l"(address));                                                          \
+        } else if constexpr (BYTES == 8) {                                                         \
+            asm VOLATILE("ld.global" QUALIFIER ".v2.u32 {%0, %1}, [%2];"                           \
+                         : "=r"(x.word[0]), "=r"(x.word[1])                                        \
+                         : "l"(address));                                                          \
+        } else if constexpr (BYTES == 4) {                                                         \
+            asm VOLATILE("ld.global" QUALIFIER ".u32 %0, [%1];"                                    \
+                         : "=r"(x.word[0])                                                         \
+                         : "l"(address));                                                          \
+        } else {                                                                                   \
+            unsigned short half;                                                                   \
+            asm VOLATILE("ld.global" QUALIFIER ".u16 %0, [%1];" : "=h"(half) : "l"(address));      \
+            x.word[0] = half;                                                                      \
+        }                                                                                          \
+        return x;                                                                                  \
+    }
+
+FAJIT_LOAD(load, "", volatile)
+FAJIT_LOAD(load_once, ".nc.L1::no_allocate", volatile)
+FAJIT_LOAD(load_reused, ".nc", volatile)
+#undef FAJIT_LOAD
+
+template <int BYTES> __device__ __forceinline__ void store(void *address, const chunk<BYTES> &x)
+{
+    if constexpr (BYTES == 16)
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x.word[0]),
+                     "r"(x.word[1]), "r"(x.word[2]), "r"(x.word[3])
+                     : "memory");
+    else if constexpr (BYTES == 8)
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(x.word[0]),
+                     "r"(x.word[1])
+                     : "memory");
+    else if constexpr (BYTES == 4)
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(x.word[0]) : "memory");
+    else
+        asm volatile("st.global.u16 [%0], %1;" ::"l"(address),
+                     "h"(static_cast<unsigned short>(x.word[0]))
+                     : "memory");
+}
+
+} // namespace fajit
+
+#endif

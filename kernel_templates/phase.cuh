@@ -1,0 +1,117 @@
+// Rotary angles, exact at every position.
+//
+// An angle is kept in turns as a 64-bit fraction, so that going round the circle is the wrap-around
+// of unsigned arithmetic and costs no accuracy:
+//
+//     frequency(j) = base^(-2 j / rotary_dim) / (2 pi) * 2^64     (error a few units)
+//     phase        = position * frequency(j)  mod 2^64
+//
+// At position p the phase is off by about 4 p 2^-64 turns: 10^-8 radians at p = 2^31.
+#ifndef FAJIT_PHASE_CUH
+#define FAJIT_PHASE_CUH
+
+namespace fajit {
+
+using u64 = unsigned long long;
+using i64 = long long;
+
+// The upper half of the 128-bit product. The compiler has no constant evaluation of the instruction.
+__host__ __device__ __forceinline__ constexpr u64 multiply_high(u64 a, u64 b)
+{
+    if (!__builtin_is_constant_evaluated())
+        return __umul64hi(a, b);
+    const u64 a0 = a & 0xffffffffu, a1 = a >> 32, b0 = b & 0xffffffffu, b1 = b >> 32;
+    const u64 middle = a1 * b0 + (a0 * b0 >> 32);
+    const u64 other = a0 * b1 + (middle & 0xffffffffu);
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+constexpr u64 LN2_Q64 = 0xb17217f7d1cf79acu;          // ln 2 * 2^64
+constexpr u64 INVERSE_2PI_Q64 = 0x28be60db9391054au;  // 2^64 / (2 pi)
+constexpr int LOG2_BASE_FRACTION_BITS = 54;           // log2(base) <= 1024
+
+__host__ __device__ constexpr u64 inverse_factorial(int n)
+{
+    u64 value = ~0ull;
+    for (int i = 2; i <= n; i++)
+        value /= static_cast<u64>(i);
+    return value;
+}
+
+// (1 - exp(-z)) / z for z in [0, ln 2], both as fractions of 2^64: the Taylor series by Horner's
+// scheme. Term 20 is below 2^-66.
+template <int N = 1> __host__ __device__ __forceinline__ constexpr u64 decay_series(u64 z)
+{
+    constexpr u64 coefficient = inverse_factorial(N);
+    if constexpr (N == 19)
+        return coefficient;
+    else
+        return coefficient - multiply_high(z, decay_series<N + 1>(z));
+}
+
+// Turns per position of pair j, times 2^64. log2(base) * 2^54 is quotient * rotary_dim + remainder.
+__host__ __device__ __forceinline__ constexpr u64 frequency(u64 quotient, unsigned remainder,
+                                                            unsigned rotary_dim, unsigned j)
+{
+    // 2 j / rotary_dim * log2(base) = whole + fraction / 2^64
+    const u64 scaled = quotient * (2 * j);
+    const u64 rest = (remainder * (2 * j) << 10) / rotary_dim; // remainder * 2 j < 2^20
+    const u64 fraction = (scaled << 10) + rest;
+    const u64 whole = (scaled >> LOG2_BASE_FRACTION_BITS) + (fraction < rest ? 1 : 0);
+
+    const u64 z = multiply_high(fraction, LN2_Q64);
+    const u64 decay = multiply_high(z, decay_series(z));
+    const u64 value = INVERSE_2PI_Q64 - multiply_high(INVERSE_2PI_Q64, decay);
+    if (whole == 0)
+        return value;
+    return whole > 63 ? 0 : ((value >> (whole - 1)) + 1) >> 1;
+}
+
+// frequency(j) of every pair, evaluated by the compiler.
+template <int PAIRS> struct alignas(16) frequency_table {
+    u64 value[PAIRS];
+};
+
+template <int ROTARY_DIM>
+__host__ __device__ constexpr frequency_table<ROTARY_DIM / 2> make_frequency_table(u64 log2_base_q54)
+{
+    frequency_table<ROTARY_DIM / 2> table{};
+    for (unsigned j = 0; j < ROTARY_DIM / 2; j++)
+        table.value[j] = frequency(log2_base_q54 / ROTARY_DIM,
+                                   static_cast<unsigned>(log2_base_q54 % ROTARY_DIM), ROTARY_DIM, j);
+    return table;
+}
+
+struct sine_cosine {
+    float sine, cosine;
+};
+
+// Sine and cosine of a phase. The nearest quarter turn is taken off; what is left, t in [-1/8, 1/8)
+// turns, goes through polynomials in s = t^2 with the least largest error relative to the result
+// (Remez exchange in 40 digits, coefficients rounded to float32):
+//     sin(2 pi t) = t (2 pi + s P(s)), 4e-9;   cos(2 pi t) = 1 + s Q(s), 7e-11
+__host__ __device__ __forceinline__ sine_cosine phase_sine_cosine(u64 phase)
+{
+    const unsigned high = static_cast<unsigned>(phase >> 32);
+    const unsigned quarter = (high + 0x20000000u) >> 30; // 4 stands for 0
+    const int rest_high = static_cast<int>(high - (quarter << 30));
+    const unsigned rest_low = static_cast<unsigned>(phase);
+    const float t = fmaf(static_cast<float>(rest_low), 0x1p-64f,
+                         static_cast<float>(rest_high) * 0x1p-32f);
+
+    const float s = t * t;
+    // 2 pi in two parts: its rounding to float32 alone would cost half a unit in the last place.
+    const float p = fmaf(fmaf(-75.4456061282f, s, 81.5937667887f), s, -41.3416723331f);
+    const float sine = fmaf(t, 6.28318548202514648f, t * fmaf(p, s, -1.74845560007e-7f));
+    const float q = fmaf(fmaf(fmaf(59.2292464633f, s, -85.4432363749f), s, 64.939321848f), s,
+                         -19.7392086816f);
+    const float cosine = fmaf(q, s, 1.0f);
+
+    const float first = quarter & 1 ? cosine : sine;
+    const float second = quarter & 1 ? sine : cosine;
+    return {quarter & 2 ? -first : first, (quarter + 1) & 2 ? -second : second};
+}
+
+} // namespace fajit
+
+#endif

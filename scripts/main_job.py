@@ -1,0 +1,87 @@
+"""The main job, with the command-line tool: compile, find again, verify. Prints a table.
+
+Usage: main_job.py TOOL CACHE_FOLDER      (the cache folder is emptied first)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+SHAPE = "dtype=f32 head_dim=64 style=half B=4 H=8 G=8 N=256".split()
+OFFLINE = ["sm_80", "sm_90a", "sm_120a"]
+COLUMNS = ["arch", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes", "cubin_bytes"]
+
+
+class Failed(Exception):
+    pass
+
+
+def fajit(tool, *arguments):
+    """What `fajit --json` printed, and its exit status."""
+    done = subprocess.run([tool, *arguments, "--json"], capture_output=True, text=True, check=False)
+    try:
+        return json.loads(done.stdout), done.returncode
+    except json.JSONDecodeError:
+        raise Failed(f"fajit {' '.join(arguments)}:\n{done.stderr or done.stdout}") from None
+
+
+def rows_of(answer):
+    return answer if isinstance(answer, list) else [answer]
+
+
+def compile_all(tool, architectures):
+    named = [word for arch in architectures for word in ("--arch", arch)]
+    answer, status = fajit(tool, "compile", "rope", *SHAPE, *named)
+    if status:
+        raise Failed(f"fajit compile: {answer}")
+    return rows_of(answer)
+
+
+def cell(row, column):
+    value = row.get(column, "")
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def table(rows):
+    texts = [["process", *COLUMNS]] + [[label, *(cell(r, c) for c in COLUMNS)] for label, r in rows]
+    widths = [max(map(len, column)) for column in zip(*texts)]
+    for line in texts:
+        print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
+
+
+def main():
+    tool, cache = sys.argv[1:]
+    shutil.rmtree(cache, ignore_errors=True)
+    os.environ["FAJIT_CACHE_DIR"] = cache
+    os.environ.pop("FAJIT_CACHE_PATH", None)
+    try:
+        info, _ = fajit(tool, "info")
+        devices = info.get("devices") or []
+        print(f"\nrope {' '.join(SHAPE)}\n")
+        architectures = [] if devices else OFFLINE
+        first = compile_all(tool, architectures)
+        second = compile_all(tool, architectures)
+        table([("first", row) for row in first] + [("second", row) for row in second])
+        print()
+        again = {row["origin"] for row in second}
+        if again != {"disk"}:
+            raise Failed(f"the second process should have found every kernel on disk, not: {again}")
+        if not devices:
+            print(
+                "No GPU was found, so nothing was launched. Instead the kernel was compiled offline for\n"
+                f"{', '.join(OFFLINE)}, and a second process found each in the cache. On a machine with\n"
+                f"a GPU the same command also runs it and compares with a double-precision reference."
+            )
+            return 0
+        print(f"Running on {devices[0].get('name', 'device 0')}, against a double-precision reference:\n")
+        sys.stdout.flush()
+        return subprocess.run([tool, "verify", "rope", *SHAPE], check=False).returncode
+    except Failed as problem:
+        print(problem, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

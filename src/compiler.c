@@ -1,0 +1,441 @@
+#include "compiler.h"
+
+#include <nvrtc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "dynlib.h"
+#include "status.h"
+
+/* X(name, required) */
+#define SYMBOLS(X)                                                                                 \
+    X(nvrtcVersion, true)                                                                          \
+    X(nvrtcGetErrorString, true)                                                                   \
+    X(nvrtcCreateProgram, true)                                                                    \
+    X(nvrtcDestroyProgram, true)                                                                   \
+    X(nvrtcCompileProgram, true)                                                                   \
+    X(nvrtcAddNameExpression, true)                                                                \
+    X(nvrtcGetLoweredName, true)                                                                   \
+    X(nvrtcGetCUBINSize, true)                                                                     \
+    X(nvrtcGetCUBIN, true)                                                                         \
+    X(nvrtcGetPTXSize, true)                                                                       \
+    X(nvrtcGetPTX, true)                                                                           \
+    X(nvrtcGetProgramLogSize, true)                                                                \
+    X(nvrtcGetProgramLog, true)                                                                    \
+    X(nvrtcGetNumSupportedArchs, false)                                                            \
+    X(nvrtcGetSupportedArchs, false)
+
+static struct {
+    fa__dynlib lib;
+    int32_t version;
+    char id[96];
+    char compiler[128];
+#define MEMBER(name, required) __typeof__(&name) name;
+    SYMBOLS(MEMBER)
+#undef MEMBER
+} nvrtc;
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_open; /* under open_lock; everything in `nvrtc` is constant once it is true */
+
+/* --- opening --- */
+
+#define REMEDY                                                                                     \
+    "install the CUDA Toolkit or the nvidia-cuda-nvrtc wheel, or set FAJIT_NVRTC_LIBRARY to "      \
+    "the path of libnvrtc.so"
+
+static fa_status find_library(void)
+{
+    char home[2][4096] = {"", ""};
+    const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    const char *candidates[8];
+    size_t n = 0;
+    candidates[n++] = "libnvrtc.so.13";
+    candidates[n++] = "libnvrtc.so.12";
+    for (size_t i = 0; i < 2; i++) {
+        const char *root = getenv(variables[i]);
+        if (root && root[0]) {
+            snprintf(home[i], sizeof home[i], "%s/lib64/libnvrtc.so", root);
+            candidates[n++] = home[i];
+        }
+    }
+    candidates[n++] = "/usr/local/cuda/lib64/libnvrtc.so";
+    candidates[n++] = "libnvrtc.so";
+    candidates[n] = NULL;
+    if (fa__dynlib_open(&nvrtc.lib, "FAJIT_NVRTC_LIBRARY", candidates))
+        return FA_OK;
+    fa__fail(FA_ERR_NVRTC_MISSING, "cannot open the NVRTC library; " REMEDY ". Tried:%s",
+             nvrtc.lib.tried.data ? nvrtc.lib.tried.data : "");
+    fa__buf_free(&nvrtc.lib.tried);
+    return FA_ERR_NVRTC_MISSING;
+}
+
+static fa_status open_library(void)
+{
+    fa_status status = find_library();
+    if (status)
+        return status;
+#define LOAD(name, required)                                                                       \
+    *(void **)&nvrtc.name = fa__dynlib_symbol(&nvrtc.lib, #name);                                  \
+    if (!nvrtc.name && required)                                                                   \
+        return fa__fail(FA_ERR_NVRTC_MISSING,                                                      \
+                        "%s lacks the function " #name "; " REMEDY " (12.0 or later)",             \
+                        nvrtc.lib.path);
+    SYMBOLS(LOAD)
+#undef LOAD
+    int major = 0, minor = 0;
+    nvrtcResult result = nvrtc.nvrtcVersion(&major, &minor);
+    if (result != NVRTC_SUCCESS)
+        return fa__fail(FA_ERR_NVRTC_MISSING, "nvrtcVersion of %s failed: %s", nvrtc.lib.path,
+                        nvrtc.nvrtcGetErrorString(result));
+    if (major < 12)
+        return fa__fail(FA_ERR_NVRTC_MISSING, "%s is NVRTC %d.%d; 12.0 or later is needed; " REMEDY,
+                        nvrtc.lib.path, major, minor);
+    nvrtc.version = major * 1000 + minor * 10;
+    if (!fa__dynlib_build_id((const void *)nvrtc.nvrtcVersion, nvrtc.id, sizeof nvrtc.id))
+        return fa__fail(FA_ERR_NVRTC_MISSING, "cannot identify the build of %s", nvrtc.lib.path);
+    snprintf(nvrtc.compiler, sizeof nvrtc.compiler, "nvrtc %d.%d build %s", major, minor, nvrtc.id);
+    return FA_OK;
+}
+
+fa_status fa__compiler_open(void)
+{
+    pthread_mutex_lock(&open_lock);
+    fa_status status = FA_OK;
+    if (!is_open) {
+        status = open_library();
+        is_open = status == FA_OK;
+    }
+    pthread_mutex_unlock(&open_lock);
+    return status;
+}
+
+static bool opened(void)
+{
+    pthread_mutex_lock(&open_lock);
+    bool yes = is_open;
+    pthread_mutex_unlock(&open_lock);
+    return yes;
+}
+
+int32_t fa__compiler_version(void)
+{
+    return opened() ? nvrtc.version : 0;
+}
+
+const char *fa__compiler_path(void)
+{
+    return opened() ? nvrtc.lib.path : "";
+}
+
+const char *fa__compiler_id(void)
+{
+    return opened() ? nvrtc.id : "";
+}
+
+const char *fa__compiler_name(void)
+{
+    return opened() ? nvrtc.compiler : "";
+}
+
+/* --- compiling --- */
+
+static fa_status failed(const char *call, nvrtcResult result)
+{
+    fa_status status = result == NVRTC_ERROR_OUT_OF_MEMORY ? FA_ERR_OUT_OF_MEMORY : FA_ERR_NVRTC;
+    return fa__fail(status, "%s failed: %s (%s)", call, nvrtc.nvrtcGetErrorString(result),
+                    nvrtc.lib.path);
+}
+
+static fa_status check_arch(const fa__target *target)
+{
+    if (!nvrtc.nvrtcGetNumSupportedArchs || !nvrtc.nvrtcGetSupportedArchs)
+        return FA_OK; /* NVRTC itself refuses what it does not know */
+    int count = 0, archs[256];
+    nvrtcResult result = nvrtc.nvrtcGetNumSupportedArchs(&count);
+    if (result != NVRTC_SUCCESS)
+        return failed("nvrtcGetNumSupportedArchs", result);
+    if (count < 1 || count > 256)
+        return fa__fail(FA_ERR_NVRTC, "nvrtcGetNumSupportedArchs reports %d architectures", count);
+    result = nvrtc.nvrtcGetSupportedArchs(archs);
+    if (result != NVRTC_SUCCESS)
+        return failed("nvrtcGetSupportedArchs", result);
+    for (int i = 0; i < count; i++)
+        if (archs[i] == target->cc)
+            return FA_OK;
+    fa__buf list = {0};
+    for (int i = 0; i < count; i++)
+        fa__buf_format(&list, "%ssm_%d", i ? ", " : "", archs[i]);
+    fa__fail(FA_ERR_ARCH, "NVRTC %d.%d (%s) does not support architecture %s; it supports %s",
+             nvrtc.version / 1000, nvrtc.version % 1000 / 10, nvrtc.lib.path, target->arch,
+             list.data ? list.data : "?");
+    fa__buf_free(&list);
+    return FA_ERR_ARCH;
+}
+
+static fa_status create(const fa__program *program, nvrtcProgram *out)
+{
+    const char **names = calloc(program->header_count + 1, sizeof *names);
+    const char **texts = calloc(program->header_count + 1, sizeof *texts);
+    fa_status status = FA_OK;
+    *out = NULL;
+    if (!names || !texts) {
+        status = fa__fail_memory((program->header_count + 1) * sizeof *names);
+        goto done;
+    }
+    for (size_t i = 0; i < program->header_count; i++) {
+        names[i] = program->headers[i].name;
+        texts[i] = program->headers[i].text;
+    }
+    nvrtcResult result = nvrtc.nvrtcCreateProgram(out, program->source.data, program->file,
+                                                  (int)program->header_count, texts, names);
+    if (result != NVRTC_SUCCESS)
+        status = failed("nvrtcCreateProgram", result);
+done:
+    free(names);
+    free(texts);
+    return status;
+}
+
+/* The whole log, malloc'ed; NULL with fa_last_error set. */
+static char *get_log(nvrtcProgram handle)
+{
+    size_t size = 0;
+    nvrtcResult result = nvrtc.nvrtcGetProgramLogSize(handle, &size);
+    if (result != NVRTC_SUCCESS) {
+        failed("nvrtcGetProgramLogSize", result);
+        return NULL;
+    }
+    char *log = calloc(size + 1, 1);
+    if (!log) {
+        fa__fail_memory(size + 1);
+        return NULL;
+    }
+    result = nvrtc.nvrtcGetProgramLog(handle, log);
+    if (result != NVRTC_SUCCESS) {
+        failed("nvrtcGetProgramLog", result);
+        free(log);
+        return NULL;
+    }
+    return log;
+}
+
+static fa_status compile_failed(nvrtcProgram handle, nvrtcResult result, const fa__program *program,
+                                const fa__target *target)
+{
+    char *log = get_log(handle);
+    if (result == NVRTC_ERROR_COMPILATION || result == NVRTC_ERROR_INVALID_OPTION)
+        fa__fail(result == NVRTC_ERROR_COMPILATION ? FA_ERR_COMPILE : FA_ERR_OPTION,
+                 "%s does not compile for %s: %s\n%s", program->file, target->arch,
+                 nvrtc.nvrtcGetErrorString(result), log ? log : "(no log)");
+    else
+        fa__fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA_ERR_OUT_OF_MEMORY : FA_ERR_NVRTC,
+                 "nvrtcCompileProgram failed on %s for %s: %s (%s)\n%s", program->file,
+                 target->arch, nvrtc.nvrtcGetErrorString(result), nvrtc.lib.path,
+                 log ? log : "(no log)");
+    free(log);
+    switch (result) {
+    case NVRTC_ERROR_COMPILATION:
+        return FA_ERR_COMPILE;
+    case NVRTC_ERROR_INVALID_OPTION:
+        return FA_ERR_OPTION;
+    case NVRTC_ERROR_OUT_OF_MEMORY:
+        return FA_ERR_OUT_OF_MEMORY;
+    default:
+        return FA_ERR_NVRTC;
+    }
+}
+
+/* `arch_option` is the whole --gpu-architecture option. */
+static fa_status build(nvrtcProgram handle, const fa__program *program, const fa__target *target,
+                       const char *arch_option)
+{
+    fa_status status = FA_OK;
+    const char **options = calloc(program->option_count + 8, sizeof *options);
+    if (!options)
+        return fa__fail_memory((program->option_count + 8) * sizeof *options);
+    /* -v makes ptxas report registers and spills in the log; --no-cache keeps newer releases from writing
+     * a cache of their own. Neither changes the cubin. */
+    int n = 0;
+    options[n++] = arch_option;
+    options[n++] = "--std=c++17";
+    options[n++] = "--ptxas-options=-v";
+    if (nvrtc.version >= 12090)
+        options[n++] = "--no-cache";
+    for (size_t i = 0; i < program->option_count; i++)
+        options[n++] = program->options[i];
+    nvrtcResult result = nvrtc.nvrtcCompileProgram(handle, n, options);
+    free(options);
+    if (result != NVRTC_SUCCESS)
+        status = compile_failed(handle, result, program, target);
+    return status;
+}
+
+/* The number behind `label` on the line at `at`, as in "Used 32 registers" or "0 bytes spill
+ * stores". */
+static uint32_t number_before(const char *at, const char *end, const char *label)
+{
+    const char *found = at;
+    size_t len = strlen(label);
+    while ((found = strstr(found, label)) && found < end) {
+        const char *digit = found;
+        while (digit > at && digit[-1] == ' ')
+            digit--;
+        uint32_t value = 0, scale = 1;
+        bool any = false;
+        while (digit > at && digit[-1] >= '0' && digit[-1] <= '9') {
+            value += scale * (uint32_t)(*--digit - '0');
+            scale *= 10;
+            any = true;
+        }
+        if (any)
+            return value;
+        found += len;
+    }
+    return 0;
+}
+
+/* Reads what `ptxas -v` reported for one function. false when the log does not say. */
+static bool read_report(const char *log, const char *function, fa__entry *entry)
+{
+    char quoted[4400];
+    snprintf(quoted, sizeof quoted, "Compiling entry function '%.4300s'", function);
+    const char *at = strstr(log, quoted);
+    if (!at)
+        return false;
+    at += strlen(quoted);
+    const char *next = strstr(at, "Compiling entry function");
+    const char *end = next ? next : at + strlen(at);
+    entry->registers = number_before(at, end, "registers");
+    entry->spill_bytes =
+        number_before(at, end, "bytes spill stores") + number_before(at, end, "bytes spill loads");
+    entry->smem_static_bytes = number_before(at, end, "bytes smem");
+    return entry->registers > 0;
+}
+
+static fa_status get_cubin(nvrtcProgram handle, void **cubin, size_t *bytes)
+{
+    nvrtcResult result = nvrtc.nvrtcGetCUBINSize(handle, bytes);
+    if (result != NVRTC_SUCCESS)
+        return failed("nvrtcGetCUBINSize", result);
+    if (*bytes == 0)
+        return fa__fail(FA_ERR_NVRTC, "NVRTC produced no cubin");
+    *cubin = malloc(*bytes);
+    if (!*cubin)
+        return fa__fail_memory(*bytes);
+    result = nvrtc.nvrtcGetCUBIN(handle, *cubin);
+    return result == NVRTC_SUCCESS ? FA_OK : failed("nvrtcGetCUBIN", result);
+}
+
+static fa_status collect(nvrtcProgram handle, const fa__program *program, fa__entry *entry)
+{
+    void *cubin = NULL;
+    char *log = NULL;
+    size_t bytes = 0;
+    const char *function = NULL;
+    fa_status status = get_cubin(handle, &cubin, &bytes);
+    if (status)
+        goto done;
+    nvrtcResult result = nvrtc.nvrtcGetLoweredName(handle, program->entry, &function);
+    if (result != NVRTC_SUCCESS) {
+        status = failed("nvrtcGetLoweredName", result);
+        goto done;
+    }
+    log = get_log(handle);
+    if (!log) {
+        status = FA_ERR_NVRTC;
+        goto done;
+    }
+    status = fa__entry_make(entry, function, log, cubin, bytes);
+    if (status == FA_OK && !read_report(log, function, entry)) {
+        fa__entry_free(entry);
+        status =
+            fa__fail(FA_ERR_NVRTC, "NVRTC's log has no resource report for %s:\n%s", function, log);
+    }
+done:
+    free(cubin);
+    free(log);
+    return status;
+}
+
+static fa_status start(const fa__program *program, const fa__target *target, nvrtcProgram *handle)
+{
+    *handle = NULL;
+    fa_status status = fa__compiler_open();
+    if (status == FA_OK)
+        status = check_arch(target);
+    if (status == FA_OK)
+        status = create(program, handle);
+    if (status == FA_OK) {
+        nvrtcResult result = nvrtc.nvrtcAddNameExpression(*handle, program->entry);
+        if (result != NVRTC_SUCCESS)
+            status = failed("nvrtcAddNameExpression", result);
+    }
+    return status;
+}
+
+static void finish(nvrtcProgram *handle)
+{
+    if (*handle)
+        nvrtc.nvrtcDestroyProgram(handle);
+}
+
+fa_status fa__compiler_compile(const fa__program *program, const fa__target *target,
+                               fa__entry *entry)
+{
+    nvrtcProgram handle = NULL;
+    char arch[64];
+    *entry = (fa__entry){0};
+    fa_status status = start(program, target, &handle);
+    if (status)
+        goto done;
+    snprintf(arch, sizeof arch, "--gpu-architecture=%s", target->arch);
+    uint64_t begin = fa__now_ns();
+    status = build(handle, program, target, arch);
+    uint64_t end = fa__now_ns();
+    if (status == FA_OK)
+        status = collect(handle, program, entry);
+    if (status == FA_OK)
+        entry->compile_ns = end - begin;
+done:
+    finish(&handle);
+    return status;
+}
+
+fa_status fa__compiler_ptx(const fa__program *program, const fa__target *target, char **ptx)
+{
+    nvrtcProgram handle = NULL;
+    char arch[64];
+    size_t size = 0;
+    *ptx = NULL;
+    fa_status status = start(program, target, &handle);
+    if (status)
+        goto done;
+    /* compute_90a rather than sm_90a: stop at PTX. */
+    snprintf(arch, sizeof arch, "--gpu-architecture=compute_%s", target->arch + 3);
+    status = build(handle, program, target, arch);
+    if (status)
+        goto done;
+    nvrtcResult result = nvrtc.nvrtcGetPTXSize(handle, &size);
+    if (result != NVRTC_SUCCESS) {
+        status = failed("nvrtcGetPTXSize", result);
+        goto done;
+    }
+    *ptx = calloc(size + 1, 1);
+    if (!*ptx) {
+        status = fa__fail_memory(size + 1);
+        goto done;
+    }
+    result = nvrtc.nvrtcGetPTX(handle, *ptx);
+    if (result != NVRTC_SUCCESS) {
+        status = failed("nvrtcGetPTX", result);
+        free(*ptx);
+        *ptx = NULL;
+    }
+done:
+    finish(&handle);
+    return status;
+}

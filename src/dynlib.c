@@ -1,0 +1,127 @@
+#include "dynlib.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static bool try_open(fa__dynlib *lib, const char *name)
+{
+    lib->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!lib->handle) {
+        const char *reason = dlerror();
+        fa__buf_format(&lib->tried, "\n  %s: %s", name, reason ? reason : "unknown reason");
+        return false;
+    }
+    struct link_map *map = NULL;
+    if (dlinfo(lib->handle, RTLD_DI_LINKMAP, &map) != 0 || !map || !map->l_name[0])
+        snprintf(lib->path, sizeof lib->path, "%s", name);
+    else
+        snprintf(lib->path, sizeof lib->path, "%s", map->l_name);
+    return true;
+}
+
+bool fa__dynlib_open(fa__dynlib *lib, const char *variable, const char *const *candidates)
+{
+    *lib = (fa__dynlib){0};
+    const char *override = getenv(variable);
+    if (override && override[0]) {
+        if (try_open(lib, override))
+            return true;
+        fa__buf_format(&lib->tried, "\n  (%s is set, so nothing else is tried)", variable);
+        return false;
+    }
+    for (size_t i = 0; candidates[i]; i++)
+        if (try_open(lib, candidates[i])) {
+            fa__buf_free(&lib->tried);
+            return true;
+        }
+    return false;
+}
+
+void *fa__dynlib_symbol(const fa__dynlib *lib, const char *name)
+{
+    return dlsym(lib->handle, name);
+}
+
+/* --- build id --- */
+
+typedef struct id_search {
+    uintptr_t address; /* of a function in the library */
+    char *out;
+    size_t size;
+    bool found;
+} id_search;
+
+static void write_hex(const unsigned char *bytes, size_t count, char *out, size_t size)
+{
+    for (size_t i = 0; i < count && 2 * i + 2 < size; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool holds(const struct dl_phdr_info *info, uintptr_t address)
+{
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + ph->p_vaddr;
+        if (ph->p_type == PT_LOAD && address >= begin && address - begin < ph->p_memsz)
+            return true;
+    }
+    return false;
+}
+
+static bool note_build_id(const struct dl_phdr_info *info, const ElfW(Phdr) * ph, id_search *search)
+{
+    const unsigned char *at = (const unsigned char *)(info->dlpi_addr + ph->p_vaddr);
+    const unsigned char *end = at + ph->p_memsz;
+    while ((size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
+        ElfW(Nhdr) note;
+        memcpy(&note, at, sizeof note);
+        size_t name = (note.n_namesz + 3u) & ~(size_t)3, desc = (note.n_descsz + 3u) & ~(size_t)3;
+        at += sizeof note;
+        if (name > (size_t)(end - at) || desc > (size_t)(end - at) - name)
+            return false;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at, "GNU", 4) == 0) {
+            write_hex(at + name, note.n_descsz, search->out, search->size);
+            return true;
+        }
+        at += name + desc;
+    }
+    return false;
+}
+
+static int find_id(struct dl_phdr_info *info, size_t size, void *user)
+{
+    (void)size;
+    id_search *search = user;
+    if (!holds(info, search->address))
+        return 0;
+    for (size_t i = 0; i < info->dlpi_phnum && !search->found; i++)
+        if (info->dlpi_phdr[i].p_type == PT_NOTE)
+            search->found = note_build_id(info, &info->dlpi_phdr[i], search);
+    if (search->found)
+        return 1;
+
+    /* No id was linked in: the code itself is what differs. Segments that are written to (and so
+     * relocated) are left out. */
+    XXH64_hash_t hash = 0;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+        if (ph->p_type == PT_LOAD && (ph->p_flags & PF_R) && !(ph->p_flags & PF_W))
+            hash = XXH3_64bits_withSeed((const void *)(info->dlpi_addr + ph->p_vaddr), ph->p_filesz,
+                                        hash);
+    }
+    snprintf(search->out, search->size, "digest-%016llx", (unsigned long long)hash);
+    search->found = true;
+    return 1;
+}
+
+bool fa__dynlib_build_id(const void *symbol, char *out, size_t size)
+{
+    id_search search = {.address = (uintptr_t)symbol, .out = out, .size = size};
+    out[0] = '\0';
+    dl_iterate_phdr(find_id, &search);
+    return search.found;
+}

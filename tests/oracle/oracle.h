@@ -1,0 +1,72 @@
+/* Double-precision references, and what the tool, the GPU tests and the benchmarks need to run any
+ * operation on any sizes: one fa_oracle per operation, in the file named after it. Host code only.
+ */
+#ifndef FAJIT_ORACLE_H
+#define FAJIT_ORACLE_H
+
+#include "fajit.h"
+
+/* Value i of an input with this seed, in [lo, hi): the generator of tests/golden/cases.json. */
+float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi);
+
+/* Storage conversions, round to nearest even. bytes = elements * size of dtype. */
+void oracle_store(fa_dtype dtype, void *to, const double *from, size_t count);
+void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count);
+
+/* One tensor of a case on the host. */
+typedef struct oracle_tensor {
+    const char *name; /* "q", "q_out", "positions" */
+    fa_dtype dtype;   /* element type, unless is_int32 */
+    bool is_int32;
+    size_t count; /* elements, padding between strides included */
+    size_t bytes;
+    void *host;       /* what the device starts with: inputs; for outputs a poison pattern */
+    double *expected; /* outputs: the reference, NaN where nothing may be written (see untouched) */
+    bool output;
+    bool
+        *untouched; /* outputs with gaps: true where the element must keep its poison; NULL: none */
+} oracle_tensor;
+
+typedef struct oracle_case {
+    fa_spec spec;
+    fa_args args; /* pointers are filled by bind */
+    uint64_t seed;
+    oracle_tensor tensor[16];
+    size_t tensor_count;
+    double atol, rtol;  /* the gate: |actual - expected| <= atol + rtol * |expected| */
+    double bytes_moved; /* fewest bytes through device memory */
+    double flops;
+    void *state; /* the oracle's own */
+} oracle_case;
+
+typedef struct fa_oracle {
+    fa_op op;
+    /* Sizes for verify and bench that are not spec members ("offset", "max_position",
+     * "stride_pad"): NULL-terminated names, each an int64. */
+    const char *const *extra_names;
+    const int64_t *extra_defaults;
+    /* Fills everything: `sizes` is a spec whose dimensions are all set (the shape of this case),
+     * `spec` the one to compile (some of them maybe dynamic). false, with a message in `why`, when
+     * the shape makes no sense. Free with free_case. */
+    bool (*make_case)(const fa_spec *spec, const fa_spec *sizes, const int64_t *extra,
+                      uint64_t seed, oracle_case *out, char *why, size_t why_size);
+    /* Points args at device memory: device[i] for tensor[i] (in-place operations read and write
+     * one). */
+    void (*bind)(oracle_case *c, void *const *device);
+    void (*free_case)(oracle_case *c);
+} fa_oracle;
+
+const fa_oracle *oracle_find(fa_op op); /* NULL: none */
+
+/* Compares one output as downloaded with its reference: inf and NaN patterns equal, untouched
+ * elements unchanged, the rest within the gate. Returns the number of bad elements, the first one's
+ * index and both values, and the largest error in units of the gate. */
+typedef struct oracle_verdict {
+    size_t bad, first_bad;
+    double actual, expected, worst_ratio, max_abs_error;
+} oracle_verdict;
+oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
+
+extern const fa_oracle fa_oracle_rope; /* tests/oracle/rope.c */
+
+#endif

@@ -1,0 +1,19 @@
+/* fajit: the command-line tool of the library. */
+#include <stdio.h>
+
+#include "cli.h"
+
+int main(int argc, char **argv)
+{
+    cli c = {0};
+    int code = cli_args_read(argc, argv, &c);
+
+    if (code < 0)
+        code = c.command->run(&c);
+    cli_args_free(&c);
+    if (fflush(stdout) || ferror(stdout)) {
+        cli_error("the output could not be written");
+        return CLI_FAILED;
+    }
+    return code;
+}
