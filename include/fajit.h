@@ -218,9 +218,9 @@ typedef struct fa_rope_args {
 /* ------------------------------------------------------------------------------------------------
  * FA_OP_TEMPLATE: the user's own CUDA source, through the same cache, warm-up and launch path
  *
- * Each constant becomes a typed declaration in front of the source: `constexpr long long`, `double`
- * or `bool`, or a type alias for FA_CONSTANT_DTYPE and FA_CONSTANT_IDENTIFIER (the latter aliases
- * nothing: it is a macro that expands to the identifier). The macro FAJIT_INSTANCE is defined, so
+ * Each constant becomes a typed declaration in front of the source: `constexpr int` (`long long` where
+ * the value needs it), `constexpr double`, `constexpr bool`, for FA_CONSTANT_DTYPE a type alias, for
+ * FA_CONSTANT_IDENTIFIER a macro that expands to the identifier. The macro FAJIT_INSTANCE is defined, so
  * that a source can carry defaults for compiling alone. Nothing a constant holds can become other
  * text. The project's device headers ("fajit/dtype.cuh", ...) can be included.
  * --------------------------------------------------------------------------------------------- */

@@ -11,21 +11,26 @@ void fa__prologue_begin(fa__buf *source)
 void fa__prologue_int(fa__buf *source, const char *name, int64_t value)
 {
     if (value == INT64_MIN) /* has no literal of its own */
-        fa__buf_format(source, "constexpr long long %s = -9223372036854775807LL - 1;\n", name);
+        fa__buf_format(source,
+                       "[[maybe_unused]] constexpr long long %s = -9223372036854775807LL - 1;\n",
+                       name);
     else if (value >= INT32_MIN + 1 && value <= INT32_MAX)
-        fa__buf_format(source, "constexpr int %s = %lld;\n", name, (long long)value);
+        fa__buf_format(source, "[[maybe_unused]] constexpr int %s = %lld;\n", name,
+                       (long long)value);
     else
-        fa__buf_format(source, "constexpr long long %s = %lldLL;\n", name, (long long)value);
+        fa__buf_format(source, "[[maybe_unused]] constexpr long long %s = %lldLL;\n", name,
+                       (long long)value);
 }
 
 void fa__prologue_bool(fa__buf *source, const char *name, bool value)
 {
-    fa__buf_format(source, "constexpr bool %s = %s;\n", name, value ? "true" : "false");
+    fa__buf_format(source, "[[maybe_unused]] constexpr bool %s = %s;\n", name,
+                   value ? "true" : "false");
 }
 
 void fa__prologue_real(fa__buf *source, const char *name, double value)
 {
-    fa__buf_format(source, "constexpr double %s = ", name);
+    fa__buf_format(source, "[[maybe_unused]] constexpr double %s = ", name);
     fa__buf_hexfloat(source, value);
     fa__buf_text(source, ";\n");
 }
@@ -41,5 +46,11 @@ void fa__prologue_dtype(fa__buf *source, const char *name, fa_dtype dtype)
 
 void fa__prologue_end(fa__buf *source, const char *file)
 {
-    fa__buf_format(source, "#line 1 \"%s\"\n", file);
+    fa__buf_text(source, "#line 1 \"");
+    for (const char *c = file; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fa__buf_text(source, "\\");
+        fa__buf_bytes(source, c, 1);
+    }
+    fa__buf_text(source, "\"\n");
 }

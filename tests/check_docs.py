@@ -130,17 +130,26 @@ class Checker:
         self.count("commands")
         if name not in known:
             self.problem(where, f"'fajit {name}' is no command of the tool")
-        if name == "cache" and sub and sub not in known:
-            self.problem(where, f"'fajit cache {sub}' is no command of the tool")
+        elif known[name] and sub and sub not in known[name]:
+            self.problem(where, f"'fajit {name} {sub}' is no command of the tool")
 
     def tool_commands(self):
-        """Words of the tool's own help when it is built, else its string literals."""
-        if self.tool:
-            out = subprocess.run([self.tool, "--help"], capture_output=True, text=True, check=False)
-            if out.returncode != 0:
-                self.problem(self.tool, f"--help exits {out.returncode}")
-            return set(re.findall(r"[a-z]+", out.stdout))
-        return set(re.findall(r'"([a-z]+)"', "\n".join(self.sources("tools"))))
+        """The commands of the tool's own help, each with its fixed operands ("list|size")."""
+        if not self.tool:
+            return self.source_commands()
+        out = subprocess.run([self.tool, "--help"], capture_output=True, text=True, check=False)
+        if out.returncode != 0:
+            self.problem(self.tool, f"--help exits {out.returncode}")
+        return self.rows(re.findall(r"^  ([a-z]+) +(\S+)", out.stdout, re.M))
+
+    def source_commands(self):
+        """The same from the table in the tool's source."""
+        table = (self.root / "tools/cli_commands.c").read_text(encoding="utf-8")
+        return self.rows(re.findall(r'^    \{"([a-z]+)", "([^" ]*)', table, re.M))
+
+    @staticmethod
+    def rows(found):
+        return {name: set(operand.split("|")) if "|" in operand else set() for name, operand in found}
 
     def links(self):
         anchors = {page.path.resolve(): page.anchors() for page in self.pages}

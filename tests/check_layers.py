@@ -15,7 +15,7 @@ from pathlib import Path
 # From the bottom up. A unit NAME is NAME.c and NAME.h; several files can make one unit.
 LAYERS = [
     ["fajit"],
-    ["status", "buf", "fork", "log"],
+    ["status", "buf", "clock", "fork", "log", "template_text"],
     ["dynlib", "file", "json json_text", "pool"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template"],
@@ -24,7 +24,7 @@ LAYERS = [
     ["kernel", "record"],
     ["kernels"],
     ["context"],
-    ["compile", "load", "launch", "info", "warm"],
+    ["compile", "load", "launch", "future", "info", "warm"],
 ]
 
 # Outside headers -> the unit that owns them.

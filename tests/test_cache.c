@@ -279,7 +279,7 @@ Test(cache, F24_odd_characters_in_paths)
         "%s%n%d",     "-rf",      "*?[a]"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         fa__cache *cache = cache_in(in_scratch(names[i]));
-        fa__key key = key_number(i);
+        fa__key key = key_number((unsigned)i);
         put_number(cache, (unsigned)i, 100);
         cr_assert_eq(get_number(cache, (unsigned)i, 100), 1, "%s", names[i]);
         const int token = fa__cache_lock(cache, &key);

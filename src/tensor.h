@@ -1,0 +1,38 @@
+/* Tensors as a launch gives them: what is legal, what overlaps, how wide an access may be. Pure. */
+#ifndef FA_TENSOR_H
+#define FA_TENSOR_H
+
+#include "fajit.h"
+
+/* A [batch, head, token, row] tensor with every default filled in. */
+typedef struct fa__view {
+    const char *op, *name;  /* for messages: "rope", "q_out" */
+    uintptr_t base;         /* address of the first element */
+    int64_t extent[3];      /* batch, head, token: at least 1 */
+    int64_t stride[3];      /* elements; 0 where the extent is 1 */
+    int64_t row;            /* elements of the contiguous dimension */
+    int64_t element_bytes;  /* a power of two */
+    uintptr_t begin, end;   /* all bytes lie here */
+} fa__view;
+
+/* FA_ERR_NULL_POINTER, FA_ERR_MISALIGNED, FA_ERR_STRIDE when an address cannot be formed. */
+fa_status fa__view_make(fa__view *view, const char *op, const char *name, const fa_tensor *tensor,
+                        fa_layout layout, const int64_t extent[3], int64_t row,
+                        int64_t element_bytes);
+
+/* A plain array, to be held apart from outputs. The same errors. */
+fa_status fa__view_make_array(fa__view *view, const char *op, const char *name, const void *data,
+                              int64_t count, int64_t element_bytes);
+
+/* FA_ERR_STRIDE unless no two elements can share memory: each stride, from the smallest up, steps
+ * over all that the smaller ones reach. */
+fa_status fa__view_check_output(const fa__view *view);
+
+/* FA_ERR_ALIAS when an output shares memory with another tensor. Tensors of equal strides (slices of
+ * one buffer) are compared element by element, others by the range of their addresses. */
+fa_status fa__view_check_apart(const fa__view *output, const fa__view *other);
+
+/* The bits of every row's address, merged: each power of two that divides the result divides all. */
+uint64_t fa__view_address_bits(const fa__view *view);
+
+#endif
