@@ -62,9 +62,16 @@ typedef struct bench_value {
     double value;
 } bench_value;
 
-/* Runs this program again with `argv` (NULL-terminated, without the program's own name) and
- * collects the lines "name number" that it prints. Ends this process when the child fails. */
-size_t bench_child(const char *const *argv, bench_value *values, size_t capacity);
+typedef struct bench_process {
+    int pid;
+    void *output; /* FILE of what it prints */
+} bench_process;
+
+/* Runs this program again with `argv` (NULL-terminated, without the program's own name). */
+bench_process bench_child_start(const char *const *argv);
+/* Collects the lines "name number" that it prints, until it has ended. Ends this process when the
+ * child failed. */
+size_t bench_child_finish(bench_process process, bench_value *values, size_t capacity);
 /* The value of that name; ends the process when the child did not print it. */
 double bench_child_value(const bench_value *values, size_t count, const char *name);
 

@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -29,42 +30,43 @@ static size_t read_values(FILE *in, bench_value *values, size_t capacity)
     return count;
 }
 
-size_t bench_child(const char *const *argv, bench_value *values, size_t capacity)
+bench_process bench_child_start(const char *const *argv)
 {
-    char *args[MAX_ARGS + 2] = {(char *)"/proc/self/exe"};
-    size_t n = 0;
-    for (; argv[n]; n++) {
+    char *args[MAX_ARGS + 2] = {(char *)"bench-child"};
+    for (size_t n = 0; argv[n]; n++) {
         if (n == MAX_ARGS)
             bench_die("more than %d arguments for a child", MAX_ARGS);
         args[n + 1] = (char *)argv[n];
     }
     int ends[2];
-    if (pipe(ends) != 0)
-        bench_die("pipe: %s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        bench_die("pipe2: %s", strerror(errno));
+    pid_t pid;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    posix_spawn_file_actions_addclose(&actions, ends[1]);
-    pid_t pid;
     const int failed = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, args, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (failed)
         bench_die("cannot start a child: %s", strerror(failed));
-
-    FILE *in = fdopen(ends[0], "r");
-    if (!in)
+    FILE *output = fdopen(ends[0], "r");
+    if (!output)
         bench_die("fdopen: %s", strerror(errno));
-    const size_t count = read_values(in, values, capacity);
-    fclose(in);
+    return (bench_process){.pid = pid, .output = output};
+}
+
+size_t bench_child_finish(bench_process process, bench_value *values, size_t capacity)
+{
+    const size_t count = read_values(process.output, values, capacity);
+    fclose(process.output);
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0) {
+    while (waitpid(process.pid, &status, 0) < 0) {
         if (errno != EINTR)
             bench_die("waitpid: %s", strerror(errno));
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        bench_die("the child \"%s\" ended with wait status 0x%x", argv[0], (unsigned)status);
+        bench_die("a child ended with wait status 0x%x; what it said is above", (unsigned)status);
     return count;
 }
 

@@ -14,15 +14,15 @@ typedef struct start_instance {
 extern const start_instance start_instances[];
 extern const size_t start_instance_count;
 
-/* Runs one mode: argv is MODE DIRECTORY COUNT. DIRECTORY holds the cache and the cubins that `fill`
- * left there; COUNT is the number of kernels for warm loading.
+/* Runs one mode: argv is MODE DIRECTORY FIRST LAST. DIRECTORY holds the cache and the cubins that
+ * `fill` left there; the kernels for warm loading are numbered, and LAST is not among them.
  *
  *     cold      compiles each instance without a disk cache: "device", "start_ms", NAME
- *     fill      fills the cache and leaves every cubin in a file: "fill_ms"
+ *     fill      fills the cache and leaves every cubin in a file; some processes share the kernels
  *     rope, template, driver    first result on the host: "total_ms" and its parts
  *     rope-cold, template-cold  the same without a disk cache
- *     load      COUNT kernels from the disk cache: "load_ms"
- *     modules   COUNT cubins through the driver alone: "load_ms"
+ *     load      kernels 0 to LAST from the disk cache: "load_ms"
+ *     modules   their cubins through the driver alone: "load_ms"
  */
 int start_child(int argc, char **argv);
 

@@ -3,9 +3,9 @@
 
     report.py --results results.jsonl --versions versions.txt --out DIR [--remarks remarks.md]
 
-The rows, with their peers and targets, are the table ROWS below; everything else in the output is
-measured. The remarks file (default: remarks.md beside this script, if there is one) is appended as it
-stands: why a target was missed, what else was run.
+The rows, with their peers and targets, are the table SECTIONS below; everything else in the output is
+measured. The remarks file (default: remarks.md beside this script, if there is one) is appended as
+it stands: why a target was missed, what else was run.
 """
 
 import argparse
@@ -14,14 +14,8 @@ import os
 import sys
 from dataclasses import dataclass, field
 
-PEERS = {
-    "torch_eager": "PyTorch eager",
-    "torch_compile": "torch.compile",
-    "triton": "Triton",
-    "cupy": "CuPy",
-    "cuda_core": "cuda.core",
-    "nvrtc": "NVRTC alone",
-}
+sys.dont_write_bytecode = True
+from report_plot import PEERS, write_svg
 
 
 @dataclass
@@ -48,8 +42,15 @@ def rope_rows():
                     peers = []
                     if place == "out":
                         peers = [(f"rope_large_{dtype}_{layout}_tables_out", "time")]
-                    rows.append(Row(title, f"rope_large_{dtype}_{layout}_{angles}_{place}",
-                                    ">= 92 % of copy rate", share=0.92, peers=peers))
+                    rows.append(
+                        Row(
+                            title,
+                            f"rope_large_{dtype}_{layout}_{angles}_{place}",
+                            ">= 92 % of copy rate",
+                            share=0.92,
+                            peers=peers,
+                        )
+                    )
     return rows
 
 
@@ -61,8 +62,15 @@ def canonical_rows():
         ("stream_cold", "plain launches", "", None),
     ):
         for angles in ("computed", "tables"):
-            rows.append(Row(f"{angles}, {title}", f"rope_canonical_f32_{angles}_{kind}", target, limit,
-                            peers=[(f"rope_canonical_f32_tables_{kind}", "time")]))
+            rows.append(
+                Row(
+                    f"{angles}, {title}",
+                    f"rope_canonical_f32_{angles}_{kind}",
+                    target,
+                    limit,
+                    peers=[(f"rope_canonical_f32_tables_{kind}", "time")],
+                )
+            )
     return rows
 
 
@@ -70,39 +78,92 @@ FIRST = [("first_template", "time"), ("first_rope", "time")]
 COLD = [("cold_template", "time"), ("cold_rope", "time")]
 
 SECTIONS = [
-    ("Rope of q and k [4, 32, 4096, 128]", "Device time. The floor is the bytes moved at the copy rate of "
-     "this run. Peers read tables and work out of place.", rope_rows()),
-    ("Rope of q and k, float32 [4, 8, 256, 64]", "Device time of one launch among many. In memory: 26 sets "
-     "of buffers, 218 MB, taken in turn.", canonical_rows()),
-    ("Launch", "Host time of a launch above the driver's own cuLaunchKernel with the same function and "
-     "parameters, back to back.", [
-         Row("template, 4 parameters", "launch_template", "<= 150 ns", 150, metric="over_driver",
-             peers=[("launch_template", "launch")], less_driver=True),
-         Row("rope, all sizes dynamic", "launch_rope", "<= 150 ns", 150, metric="over_driver"),
-     ]),
-    ("Compile answered from memory", "Host time of fa_compile among so many kernels. The kernels come from "
-     "a stand-in for NVRTC, so that 10,000 of them take seconds.", [
-         Row("among 1", "hit_1", "<= 200 ns", 200, metric="hit"),
-         Row("among 100", "hit_100", "<= 200 ns", 200, metric="hit"),
-         Row("among 10,000", "hit_10000", "<= 200 ns", 200, metric="hit"),
-         Row("among 10,000, a random one each time", "hit_10000", metric="hit_any"),
-         Row("template", "hit_template", metric="hit"),
-     ]),
-    ("Start of a process", "From when the CUDA context and the inputs exist until a result is on the host, "
-     "in a fresh process. The floor is the driver alone with the cubin in memory. Peers run the template, "
-     "Triton also rope.", [
-         Row("first result, cache warm: template", "first_template", "<= 1 ms", 1,
-             peers=[("first_template", "time")], floor=("first_template", "driver", "time")),
-         Row("first result, cache warm: rope", "first_rope", "<= 1 ms", 1, peers=FIRST,
-             floor=("first_template", "driver", "time")),
-         Row("first result, no cache: template", "cold_template", peers=[("cold_template", "time")]),
-         Row("first result, no cache: rope", "cold_rope", "<= 1000 ms", 1000, peers=COLD),
-         Row("cold compile, slowest rope instance", "compile_largest", "<= 1000 ms", 1000,
-             floor=("nvrtc_trivial", "nvrtc", "time")),
-         Row("256 kernels from a warm disk cache, above the driver", "load_256", "<= 15 ms", 15,
-             metric="over_driver"),
-         Row("library size", "library_size", "< 1 MB", 1, metric="size"),
-     ]),
+    (
+        "Rope of q and k [4, 32, 4096, 128]",
+        "Device time. The floor is the bytes moved at the copy rate "
+        "of this run. Peers read tables and work out of place.",
+        rope_rows(),
+    ),
+    (
+        "Rope of q and k, float32 [4, 8, 256, 64]",
+        "Device time of one launch among many. From memory: "
+        "26 sets of buffers, 218 MB, taken in turn.",
+        canonical_rows(),
+    ),
+    (
+        "Launch",
+        "Host time of a launch above the driver's own cuLaunchKernel with the same function "
+        "and parameters, back to back.",
+        [
+            Row(
+                "template, 4 parameters",
+                "launch_template",
+                "<= 150 ns",
+                150,
+                metric="over_driver",
+                peers=[("launch_template", "launch")],
+                less_driver=True,
+            ),
+            Row("rope, all sizes dynamic", "launch_rope", "<= 150 ns", 150, metric="over_driver"),
+        ],
+    ),
+    (
+        "Compile answered from memory",
+        "Host time of fa_compile among so many kernels. The kernels come "
+        "from a stand-in for NVRTC, so that 10,000 of them take seconds.",
+        [
+            Row("among 1", "hit_1", "<= 200 ns", 200, metric="hit"),
+            Row("among 100", "hit_100", "<= 200 ns", 200, metric="hit"),
+            Row("among 10,000", "hit_10000", "<= 200 ns", 200, metric="hit"),
+            Row("among 10,000, a random one each time", "hit_10000", metric="hit_any"),
+            Row("template", "hit_template", metric="hit"),
+        ],
+    ),
+    (
+        "Start of a process",
+        "From when the CUDA context and the inputs exist until a result is on the "
+        "host, in a fresh process. The floor is the driver alone with the cubin in memory. Peers "
+        "run the template, Triton and torch.compile also rope.",
+        [
+            Row(
+                "first result, cache warm: template",
+                "first_template",
+                "<= 1 ms",
+                1,
+                peers=[("first_template", "time")],
+                floor=("first_template", "driver", "time"),
+            ),
+            Row(
+                "first result, cache warm: rope",
+                "first_rope",
+                "<= 1 ms",
+                1,
+                peers=FIRST,
+                floor=("first_template", "driver", "time"),
+            ),
+            Row(
+                "first result, no cache: template",
+                "cold_template",
+                peers=[("cold_template", "time")],
+            ),
+            Row("first result, no cache: rope", "cold_rope", "<= 1000 ms", 1000, peers=COLD),
+            Row(
+                "cold compile, slowest rope instance",
+                "compile_largest",
+                "<= 1000 ms",
+                1000,
+                floor=("nvrtc_trivial", "nvrtc", "time"),
+            ),
+            Row(
+                "256 kernels from a warm disk cache, above the driver",
+                "load_256",
+                "<= 15 ms",
+                15,
+                metric="over_driver",
+            ),
+            Row("library size", "library_size", "< 1 MB", 1, metric="size"),
+        ],
+    ),
 ]
 
 
@@ -177,8 +238,11 @@ def table(rows, results):
     head += ["target", "outcome"]
     lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 3) + "|---|---|"]
     for row in rows:
-        value, floor, peers = (results.value(row.bench, "fajit", row.metric), floor_of(row, results),
-                               peer_values(row, results))
+        value, floor, peers = (
+            results.value(row.bench, "fajit", row.metric),
+            floor_of(row, results),
+            peer_values(row, results),
+        )
         unit = results.unit(row.bench, "fajit", row.metric)
         noise = results.value(row.bench, "fajit", "noise")
         cells = [row.title, "not measured" if value is None else f"**{number(value)}** {unit}"]
@@ -201,9 +265,13 @@ def read_versions(path):
 
 
 def write_markdown(results, versions, remarks, out):
-    lines = ["# Benchmark results", "",
-             "Written by `bench/report.py` from one run of `bench/run`; method in "
-             "[README.md](README.md), predictions in [NOTES.md](NOTES.md).", ""]
+    lines = [
+        "# Benchmark results",
+        "",
+        "Written by `bench/report.py` from one run of `bench/run`; method in "
+        "[README.md](README.md), predictions in [NOTES.md](NOTES.md).",
+        "",
+    ]
     lines += [f"- {version}" for version in versions]
     rate = results.value("copy_rate", "driver", "rate")
     if rate is not None:
@@ -213,12 +281,23 @@ def write_markdown(results, versions, remarks, out):
         lines += [f"## {title}", "", text, ""] + table(rows, results) + [""]
     rest = [r for _, _, rows in SECTIONS for r in rows]
     shown = {(r.bench, "fajit", r.metric) for r in rest}
-    others = [item for key, item in results.values.items()
-              if key not in shown and key[2] != "noise" and key[1] not in ("floor", *PEERS)]
+    others = [
+        item
+        for key, item in results.values.items()
+        if key not in shown and key[2] != "noise" and key[1] not in ("floor", *PEERS)
+    ]
     if others:
-        lines += ["## Other measurements", "", "| bench | by | what | value | |", "|---|---|---|--:|---|"]
-        lines += [f"| {i['bench']} | {i['impl']} | {i['metric']} | {number(i['value'])} {i['unit']} "
-                  f"| {i['note']} |" for i in others]
+        lines += [
+            "## Other measurements",
+            "",
+            "| bench | by | what | value | |",
+            "|---|---|---|--:|---|",
+        ]
+        lines += [
+            f"| {i['bench']} | {i['impl']} | {i['metric']} | {number(i['value'])} {i['unit']} "
+            f"| {i['note']} |"
+            for i in others
+        ]
         lines.append("")
     if results.missing:
         lines += ["## Not measured", ""]
@@ -228,97 +307,6 @@ def write_markdown(results, versions, remarks, out):
         lines += [remarks.strip(), ""]
     with open(os.path.join(out, "RESULTS.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
-
-
-# --- the plot ---
-
-COLORS = {"fajit": "#1b6ca8", "triton": "#8aa0ad", "torch_compile": "#aebdc6", "torch_eager": "#d2dbe0"}
-BAR, GAP, LEFT, WIDTH, RIGHT = 15, 16, 140, 600, 90
-LABEL = 22  # height of a group's heading
-
-PLOT = [
-    ("bfloat16 [4, 32, 4096, 128], layout [B, H, N, D]", "rope_large_bf16_bhnd_{}_out"),
-    ("bfloat16, layout [B, N, H, D]", "rope_large_bf16_bnhd_{}_out"),
-    ("float32, layout [B, H, N, D]", "rope_large_f32_bhnd_{}_out"),
-    ("float32, layout [B, N, H, D]", "rope_large_f32_bnhd_{}_out"),
-    ("float32 [4, 8, 256, 64], in a graph, buffers from memory", "rope_canonical_f32_{}_graph_cold"),
-]
-
-
-def plot_groups(results):
-    """[(label, [(impl, text, share of the floor)], whether the 92 % target applies)]"""
-    groups = []
-    for label, pattern in PLOT:
-        tables = pattern.format("tables")
-        floor = results.value(tables, "floor", "time")
-        bars = []
-        for angles in ("computed", "tables"):
-            bench = pattern.format(angles)
-            value, own = results.value(bench, "fajit", "time"), results.value(bench, "floor", "time")
-            if value and own:
-                bars.append(("fajit", f"fajit, {angles}", own / value))
-        for impl in ("triton", "torch_compile", "torch_eager"):
-            value = results.value(tables, impl, "time")
-            if value and floor:
-                bars.append((impl, PEERS[impl], floor / value))
-        if bars:
-            groups.append((label, bars, "large" in pattern))
-    return groups
-
-
-def svg_text(x, y, text, anchor="start", size=12, weight="normal", color="#222"):
-    text = text.replace("&", "&amp;").replace("<", "&lt;")
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-            f'font-weight="{weight}" fill="{color}">{text}</text>')
-
-
-def write_svg(results, versions, out):
-    groups = plot_groups(results)
-    bars = sum(len(group[1]) for group in groups)
-    top, height = 90, 90 + bars * (BAR + 3) + len(groups) * (GAP + LABEL) + 34
-    total = LEFT + WIDTH + RIGHT
-    gpu = next((v.split(": ", 1)[1] for v in versions if v.startswith("GPU: ")), "no GPU")
-    shapes = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{height}" '
-        f'viewBox="0 0 {total} {height}" font-family="sans-serif" role="img">',
-        "<title>Rotary embedding: share of the device's copy rate</title>",
-        f'<rect width="{total}" height="{height}" fill="#ffffff"/>',
-        svg_text(20, 28, "Rotary embedding of q and k: share of the device's copy rate", size=16,
-                 weight="bold"),
-        svg_text(20, 48, f"{gpu}; longer is better; 100 %: every byte moved once at the rate of a copy",
-                 color="#555"),
-    ]
-    bottom = height - 34
-    for percent in (0, 25, 50, 75, 100):
-        x = LEFT + WIDTH * percent / 100
-        shapes.append(f'<line x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{bottom}" stroke="#e3e7ea"/>')
-        shapes.append(svg_text(x, bottom + 18, f"{percent} %", "middle", color="#555"))
-    y, target_end = top, top
-    for label, group, has_target in groups:
-        shapes.append(svg_text(20, y + BAR - 3, label, weight="bold"))
-        y += LABEL
-        for impl, name, share in group:
-            width = WIDTH * min(share, 1.04)
-            strong = impl == "fajit"
-            shapes.append(svg_text(LEFT - 8, y + BAR - 3, name, "end", color="#333" if strong else "#666"))
-            shapes.append(f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2" '
-                          f'fill="{COLORS[impl]}"/>')
-            shapes.append(svg_text(total - 20, y + BAR - 3, f"{share * 100:.0f} %", "end",
-                                   weight="bold" if strong else "normal"))
-            y += BAR + 3
-        if has_target:
-            target_end = y
-        y += GAP
-    if target_end > top:
-        x = LEFT + WIDTH * 0.92
-        shapes.append(f'<line x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{target_end}" '
-                      'stroke="#c2402b" stroke-dasharray="4 3"/>')
-        shapes.append(svg_text(x, top - 12, "target 92 %", "middle", size=11, color="#c2402b"))
-    if not groups:
-        shapes.append(svg_text(LEFT, top + 20, "nothing was measured", color="#c2402b"))
-    shapes.append("</svg>")
-    with open(os.path.join(out, "results.svg"), "w", encoding="utf-8") as file:
-        file.write("\n".join(shapes) + "\n")
 
 
 def main():

@@ -131,26 +131,27 @@ static void save_cubin(fa_context *ctx, const fa_spec *spec, const char *directo
     fa_kernel_release(kernel);
 }
 
-static int child_fill(const char *directory, size_t count)
+static int child_fill(const char *directory, size_t first, size_t last)
 {
+    const size_t count = last - first;
     open_device();
     fa_context *ctx = open_cached(directory);
     fa_spec *specs = calloc(count, sizeof *specs);
     if (!specs)
         bench_die("out of memory");
     for (size_t i = 0; i < count; i++)
-        specs[i] = load_spec(i);
-    const double begin = bench_now_ns();
+        specs[i] = load_spec(first + i);
     bench_check(fa_warm(ctx, specs, count, NULL, NULL), "fa_warm");
-    print_ms("fill_ms", begin);
     for (size_t i = 0; i < count; i++) {
         char name[40];
-        snprintf(name, sizeof name, "load-%zu", i);
+        snprintf(name, sizeof name, "load-%zu", first + i);
         save_cubin(ctx, &specs[i], directory, name);
     }
-    const fa_spec scale = bench_scale_spec(), canonical = canonical_spec();
-    save_cubin(ctx, &scale, directory, "scale");
-    save_cubin(ctx, &canonical, directory, "canonical");
+    if (first == 0) {
+        const fa_spec scale = bench_scale_spec(), canonical = canonical_spec();
+        save_cubin(ctx, &scale, directory, "scale");
+        save_cubin(ctx, &canonical, directory, "canonical");
+    }
     free(specs);
     fa_context_destroy(ctx);
     return 0;
@@ -307,14 +308,15 @@ static int child_modules(const char *directory, size_t count)
 
 int start_child(int argc, char **argv)
 {
-    if (argc != 3)
-        bench_die("a child wants MODE DIRECTORY COUNT");
+    if (argc != 4)
+        bench_die("a child wants MODE DIRECTORY FIRST LAST");
     const char *mode = argv[0], *directory = argv[1];
-    const size_t count = (size_t)strtoul(argv[2], NULL, 10);
+    const size_t first = (size_t)strtoul(argv[2], NULL, 10);
+    const size_t last = (size_t)strtoul(argv[3], NULL, 10);
     if (strcmp(mode, "cold") == 0)
         return child_cold();
     if (strcmp(mode, "fill") == 0)
-        return child_fill(directory, count);
+        return child_fill(directory, first, last);
     if (strcmp(mode, "rope") == 0)
         return child_rope(directory);
     if (strcmp(mode, "rope-cold") == 0)
@@ -326,8 +328,8 @@ int start_child(int argc, char **argv)
     if (strcmp(mode, "driver") == 0)
         return child_driver(directory);
     if (strcmp(mode, "load") == 0)
-        return child_load(directory, count);
+        return child_load(directory, last);
     if (strcmp(mode, "modules") == 0)
-        return child_modules(directory, count);
+        return child_modules(directory, last);
     bench_die("a child does not know the mode \"%s\"", mode);
 }

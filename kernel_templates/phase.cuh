@@ -94,8 +94,9 @@ __host__ __device__ __forceinline__ sine_cosine phase_sine_cosine(u64 phase)
 {
     const unsigned high = static_cast<unsigned>(phase >> 32);
     const unsigned quarter = (high + 0x20000000u) >> 30; // 4 stands for 0
-    const int rest_high = static_cast<int>(high - (quarter << 30));
-    const unsigned rest_low = static_cast<unsigned>(phase);
+    // Both halves signed, so that a small rest keeps all its digits.
+    const int rest_low = static_cast<int>(static_cast<unsigned>(phase));
+    const int rest_high = static_cast<int>(high - (quarter << 30)) + (rest_low < 0 ? 1 : 0);
     const float t = fmaf(static_cast<float>(rest_low), 0x1p-64f,
                          static_cast<float>(rest_high) * 0x1p-32f);
 

@@ -14,7 +14,7 @@ quietly() {
     quietly_log=$1
     shift
     if ! "$@" >"$quietly_log" 2>&1 </dev/null; then
-        cat "$quietly_log" >&2
+        grep -v '^\[[0-9]*/[0-9]*\]' "$quietly_log" >&2 || true # not Ninja's progress
         die "failed: $*"
     fi
 }

@@ -188,7 +188,7 @@ fa_status fa__compile(fa_context *ctx, const fa_spec *spec, fa_kernel **out, fa_
         status = lead(ctx, spec, &bytes, out, origin);
         status = fa__flight_land(ctx->kernels, flight, status, *out);
     }
-    if (status == FA_OK && *origin == FA_ORIGIN_MEMORY) {
+    if (status == FA_OK && !flight && *origin == FA_ORIGIN_MEMORY) {
         atomic_fetch_add_explicit(&ctx->counters.memory_hits, 1, memory_order_relaxed);
         atomic_store_explicit(&(*out)->origin, FA_ORIGIN_MEMORY, memory_order_relaxed);
     }

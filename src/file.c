@@ -331,14 +331,18 @@ int fa__file_list(const char *dir, fa__file_visitor visitor, void *user)
         errno = 0;
         const struct dirent *item = readdir(stream);
         if (!item) {
-            error = errno;
+            if (errno != 0)
+                error = errno;
             break;
         }
         if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0)
             continue;
         struct stat found;
-        if (fstatat(dirfd(stream), item->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0)
-            continue; /* gone since: another process removed or renamed it */
+        if (fstatat(dirfd(stream), item->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno != ENOENT) /* gone since: another process removed or renamed it */
+                error = errno;
+            continue;
+        }
         fa__file_info info;
         fill_info(&found, &info);
         if (!visitor(user, item->d_name, &info))

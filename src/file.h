@@ -49,7 +49,8 @@ int fa__file_touch(const char *path); /* modified now */
 /* Replaces the file at `path` as one unit: a reader sees the old or the new one. */
 int fa__file_replace(const char *path, const void *bytes, size_t len);
 
-/* Calls back for each name in a directory but "." and "..", until false is returned. */
+/* Calls back for each name in a directory but "." and "..", until false is returned. A name that
+ * cannot be looked at is passed over, and the reason returned in the end. */
 typedef bool (*fa__file_visitor)(void *user, const char *name, const fa__file_info *info);
 int fa__file_list(const char *dir, fa__file_visitor visitor, void *user);
 

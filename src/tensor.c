@@ -130,8 +130,8 @@ fa_status fa__view_check_output(const fa__view *view)
             continue;
         if (a[i].stride < reach)
             return fa__fail(FA_ERR_STRIDE,
-                            "%s: elements of %s overlap: stride_%s = %" PRId64
-                            ", at least %" PRIu64 " is needed (fa_%s_args.%s)",
+                            "%s: elements of %s overlap: stride_%s = %" PRId64 ", at least %" PRIu64
+                            " is needed (fa_%s_args.%s)",
                             view->op, view->name, dimension_name[a[i].dimension],
                             view->stride[a[i].dimension], reach, view->op, view->name);
         reach += a[i].stride * (uint64_t)a[i].high;
@@ -205,7 +205,8 @@ fa_status fa__view_check_apart(const fa__view *output, const fa__view *other)
         return FA_OK;
     return fa__fail(FA_ERR_ALIAS,
                     "%s: output %s (0x%" PRIxPTR " to 0x%" PRIxPTR ") overlaps %s (0x%" PRIxPTR
-                    " to 0x%" PRIxPTR "); an output must lie apart from every other tensor, or be "
+                    " to 0x%" PRIxPTR
+                    "); an output must lie apart from every other tensor, or be "
                     "its input by the spec's in_place",
                     output->op, output->name, output->begin, output->end, other->name, other->begin,
                     other->end);

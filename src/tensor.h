@@ -6,13 +6,13 @@
 
 /* A [batch, head, token, row] tensor with every default filled in. */
 typedef struct fa__view {
-    const char *op, *name;  /* for messages: "rope", "q_out" */
-    uintptr_t base;         /* address of the first element */
-    int64_t extent[3];      /* batch, head, token: at least 1 */
-    int64_t stride[3];      /* elements; 0 where the extent is 1 */
-    int64_t row;            /* elements of the contiguous dimension */
-    int64_t element_bytes;  /* a power of two */
-    uintptr_t begin, end;   /* all bytes lie here */
+    const char *op, *name; /* for messages: "rope", "q_out" */
+    uintptr_t base;        /* address of the first element */
+    int64_t extent[3];     /* batch, head, token: at least 1 */
+    int64_t stride[3];     /* elements; 0 where the extent is 1 */
+    int64_t row;           /* elements of the contiguous dimension */
+    int64_t element_bytes; /* a power of two */
+    uintptr_t begin, end;  /* all bytes lie here */
 } fa__view;
 
 /* FA_ERR_NULL_POINTER, FA_ERR_MISALIGNED, FA_ERR_STRIDE when an address cannot be formed. */

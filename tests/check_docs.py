@@ -3,7 +3,8 @@
 
     check_docs.py [--root CHECKOUT] [--cc COMPILER] [--tool build/fajit]
 
-- every status of fajit.h has a row in docs/errors.md, and every status named in a page exists
+- every status of fajit.h has a row in docs/errors.md, marked "reserved:" exactly when src/ never
+  gives it, and every status named in a page exists
 - every environment variable that src/ reads is documented, and every FAJIT_ name in a page is used
 - every fa_ name in a page is in fajit.h or, for internals, in src/
 - every `fajit` command in a code block is a command of the tool
@@ -79,12 +80,18 @@ class Checker:
 
     def statuses(self):
         defined = set(re.findall(r"X\((FA_OK|FA_ERR_\w+), \d+,", self.header))
-        rows = set()
+        given = set(re.findall(r"\bFA_ERR_\w+", "\n".join(self.sources("src"))))
+        rows, reserved = set(), set()
         for page in self.pages:
             if page.name == "docs/errors.md":
                 rows = set(re.findall(r"^\| `(FA_\w+)` \|", page.text, re.M))
+                reserved = set(re.findall(r"^\| `(FA_\w+)` \|.*\| reserved: ", page.text, re.M))
         for name in sorted(defined - rows):
             self.problem("docs/errors.md", f"no row for {name}")
+        for name in sorted(reserved & given):
+            self.problem("docs/errors.md", f"{name} is marked as reserved, but src/ gives it")
+        for name in sorted(defined - given - reserved - {"FA_OK"}):
+            self.problem("docs/errors.md", f"{name} is not marked as reserved, but src/ never gives it")
         for where, match in self.matches(r"\bFA_ERR_\w+"):
             if match.group() not in defined:
                 self.problem(where, f"{match.group()} is no status")

@@ -62,6 +62,7 @@ Test(launch, cluster_cooperative_programmatic)
     fa_context *ctx = fixture_context();
     scale_spec_init(&s, 1);
     s.spec.tmpl.cluster[0] = 2;
+    s.spec.tmpl.cluster[1] = s.spec.tmpl.cluster[2] = 1;
     s.spec.tmpl.cooperative = true;
     s.spec.tmpl.programmatic_launch = true;
     OK(fa_compile(ctx, &s.spec, &kernel));
@@ -90,6 +91,7 @@ Test(launch, clusters_need_a_device_that_has_them)
     fa_context *ctx = fixture_context();
     scale_spec_init(&s, 1);
     s.spec.tmpl.cluster[0] = 2;
+    s.spec.tmpl.cluster[1] = s.spec.tmpl.cluster[2] = 1;
     REFUSED(fa_compile(ctx, &s.spec, &kernel), FA_ERR_UNSUPPORTED, "sm_90");
     scale_spec_init(&s, 1);
     s.spec.tmpl.programmatic_launch = true;

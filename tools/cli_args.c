@@ -79,13 +79,15 @@ static void print_help(const cli_command *command)
         print_options(command->options);
         return;
     }
-    printf("Usage: fajit COMMAND [options]\n\n"
-           "CUDA kernels specialized at run time: compile, check, measure, and look after caches.\n"
-           "\nCommands:\n");
+    printf(
+        "Usage: fajit COMMAND [options]\n\n"
+        "CUDA kernels specialized at run time: compile, check, measure, and look after caches.\n"
+        "\nCommands:\n");
     for (const cli_command *k = cli_commands; k->name; k++)
         printf("  %-8s %-28s %s\n", k->name, k->usage, k->text);
-    printf("\n`fajit COMMAND --help` describes a command. Exit codes: 0 success, 1 failure or a\n"
-           "result over its gate, 2 wrong usage, 3 no CUDA device.\n");
+    printf(
+        "\n`fajit COMMAND --help` describes a command. Exit codes: 0 success, 1 failure or a\n"
+        "result over its gate, 2 wrong usage, 3 no CUDA device.\n");
 }
 
 static int usage(const cli *c)

@@ -5,7 +5,8 @@
 
 static const char spec_help[] =
     "OP and its parameters are those of `fajit ops`. What is given is baked into the kernel; a\n"
-    "dimension that is not given stays a launch argument. The operation `template` compiles a file\n"
+    "dimension that is not given stays a launch argument. The operation `template` compiles a "
+    "file\n"
     "of your own: `fajit ops template` lists its keys.\n";
 
 static const char run_help[] =

@@ -40,8 +40,9 @@ static int compile_one(const cli *c, fa_context *ctx, void *user)
 
 int cli_compile(const cli *c)
 {
-    static const char *const keys[] = {"name",        "origin",     "compile_ms",  "registers",
-                                       "spill_bytes", "smem_bytes", "cubin_bytes", "arch", NULL};
+    static const char *const keys[] = {"name",        "origin",      "compile_ms",
+                                       "registers",   "spill_bytes", "smem_bytes",
+                                       "cubin_bytes", "arch",        NULL};
     cli_request request;
     job j = {.request = &request};
     int code = cli_request_read(c, &request);

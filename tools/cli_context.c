@@ -44,9 +44,7 @@ static fa_context_options options_of(const cli *c)
     o.no_disk_cache = c->no_cache;
     o.compile_jobs = c->jobs;
     o.log = log_line;
-    o.log_level = c->verbose > 1   ? FA_LOG_DEBUG
-                  : c->verbose > 0 ? FA_LOG_INFO
-                                   : FA_LOG_WARNING;
+    o.log_level = c->verbose > 1 ? FA_LOG_DEBUG : c->verbose > 0 ? FA_LOG_INFO : FA_LOG_WARNING;
     return o;
 }
 

@@ -111,9 +111,9 @@ char *cli_disassemble(const void *cubin, size_t bytes)
     if (!find_program("nvdisasm", &program)) {
         flag = cuobjdump_flag;
         if (!find_program("cuobjdump", &program)) {
-            cli_error("neither nvdisasm nor cuobjdump is in PATH, $CUDA_HOME/bin, $CUDA_PATH/bin "
-                      "or /usr/local/cuda/bin; they come with the CUDA toolkit (Debian and "
-                      "Ubuntu: package cuda-nvdisasm or cuda-cuobjdump)");
+            cli_error(
+                "neither nvdisasm nor cuobjdump is in PATH, $CUDA_HOME/bin, $CUDA_PATH/bin "
+                "or /usr/local/cuda/bin; they come with the CUDA toolkit");
             goto done;
         }
     }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli.h"
 #include "cli_output.h"
 
 /* What each part says of itself. */
@@ -50,9 +51,8 @@ static void add_device(cli_table *t, int32_t ordinal, const fa_device_info_t *d)
 
 static void list_devices(cli_table *t)
 {
-    static const char *const keys[] = {"device",          "name",         "arch",
-                                       "multiprocessors", "memory_bytes", "smem_per_block_bytes",
-                                       NULL};
+    static const char *const keys[] = {
+        "device", "name", "arch", "multiprocessors", "memory_bytes", "smem_per_block_bytes", NULL};
 
     cli_table_begin(t, keys);
     for (int32_t i = 0;; i++) {

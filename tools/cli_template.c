@@ -99,9 +99,10 @@ static int read_constant(const char *name, const char *value, fa_constant *out)
             return CLI_OK;
         }
     }
-    cli_error("const.%s: '%s' is no value; give an integer of 64 bits, a number such as 0.5 or "
-              "1e-3, true, false, dtype:f16 or id:NAME",
-              name, value);
+    cli_error(
+        "const.%s: '%s' is no value; give an integer of 64 bits, a number such as 0.5 or "
+        "1e-3, true, false, dtype:f16 or id:NAME",
+        name, value);
     return CLI_USAGE;
 }
 

@@ -15,7 +15,8 @@ import tempfile
 import time
 
 # The text that bench_driver.c compiles.
-SCALE_SOURCE = r"""extern "C" __global__ void scale(float *out, const float *in, int n, float factor)
+SCALE_SOURCE = r"""
+extern "C" __global__ void scale(float *out, const float *in, int n, float factor)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
@@ -33,14 +34,16 @@ QUICK = "--quick" in sys.argv
 
 
 def emit(bench, impl, metric, value, unit, note=""):
-    line = {"bench": bench, "impl": impl, "metric": metric, "value": value, "unit": unit, "note": note}
+    line = {"bench": bench, "impl": impl, "metric": metric}
+    line.update(value=value, unit=unit, note=note)
     print(json.dumps(line), flush=True)
     shown = "not measured: " + note if value is None else f"{value:12.6g} {unit}"
     print(f"  {bench:<44} {impl:<13} {metric:<16} {shown}", file=sys.stderr, flush=True)
 
 
 def missing(bench, impl, reason):
-    emit(bench, impl, "not_measured", None, "", str(reason).strip().splitlines()[-1][:300] if str(reason).strip() else "no reason given")
+    lines = str(reason).strip().splitlines() or ["no reason given"]
+    emit(bench, impl, "not_measured", None, "", lines[-1][:300])
 
 
 def attempt(bench, impl, work, *args):
@@ -89,12 +92,18 @@ def child(mode, environment=None):
     env = dict(os.environ, **(environment or {}))
     done = subprocess.run(
         [sys.executable, sys.argv[0], "--child", mode],
-        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if done.returncode != 0:
         last = [line for line in done.stderr.strip().splitlines() if line.strip()][-1:]
         raise RuntimeError(f"the process \"{mode}\" ended with {done.returncode}: {''.join(last)}")
-    return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
+    pairs = (line.split() for line in done.stdout.splitlines())
+    return {name: float(value) for name, value in pairs}
 
 
 def child_mode():
@@ -109,13 +118,15 @@ def cold_and_warm(mode, cold_bench, warm_bench, impl, cache_variable, note, runs
         for run in range(runs):
             folder = os.path.join(top, str(run))
             os.mkdir(folder)
-            cold.append(child(mode, {cache_variable: folder} if cache_variable else None)["total_ms"])
+            environment = {cache_variable: folder} if cache_variable else {}
+            cold.append(child(mode, environment)["total_ms"])
         if cache_variable:
             for _ in range(runs):
                 warm.append(child(mode, {cache_variable: folder})["total_ms"])
-    emit(cold_bench, impl, "time", statistics.median(cold), "ms", f"{note}; empty cache; {runs} processes")
-    note += "; full cache" if cache_variable else "; keeps no cache on disk"
-    emit(warm_bench, impl, "time", statistics.median(warm or cold), "ms", f"{note}; {runs} processes")
+    note += f"; median of {runs} processes; "
+    emit(cold_bench, impl, "time", statistics.median(cold), "ms", note + "empty cache")
+    note += "full cache" if cache_variable else "keeps no cache on disk"
+    emit(warm_bench, impl, "time", statistics.median(warm or cold), "ms", note)
 
 
 def print_ms(name, begin_ns):
@@ -149,10 +160,12 @@ class Driver:
         return pointer.value
 
     def upload(self, pointer, array):
-        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), array, ctypes.c_size_t(ctypes.sizeof(array)))
+        size = ctypes.c_size_t(ctypes.sizeof(array))
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), array, size)
 
     def download(self, array, pointer):
-        self._call("cuMemcpyDtoH_v2", array, ctypes.c_uint64(pointer), ctypes.c_size_t(ctypes.sizeof(array)))
+        size = ctypes.c_size_t(ctypes.sizeof(array))
+        self._call("cuMemcpyDtoH_v2", array, ctypes.c_uint64(pointer), size)
 
     def synchronize(self):
         self._call("cuCtxSynchronize")
@@ -162,8 +175,8 @@ class Driver:
 
 
 def time_graph(torch, work, sets, per_replay, budget_ms):
-    """Median device microseconds of one work(set) in a graph of per_replay of them, and the noise in
-    percent. What work returns is kept until its set comes round again: outputs rotate too."""
+    """Median device microseconds of one work(set) in a graph of per_replay of them, and the noise
+    in percent. What work returns is kept until its set comes round again: outputs rotate too."""
     kept = [None] * sets
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -66,9 +66,18 @@ def measure_launch():
 
 
 def main():
-    attempt("first_template", "cuda_core", common.cold_and_warm, "template", "cold_template",
-            "first_template", "cuda_core", None, "cuda.core imported, context and memory there",
-            2 if common.QUICK else 5)
+    attempt(
+        "first_template",
+        "cuda_core",
+        common.cold_and_warm,
+        "template",
+        "cold_template",
+        "first_template",
+        "cuda_core",
+        None,
+        "cuda.core imported, context and memory there",
+        2 if common.QUICK else 5,
+    )
     attempt("launch_template", "cuda_core", measure_launch)
 
 

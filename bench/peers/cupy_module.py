@@ -38,13 +38,29 @@ def measure_launch():
     ns = common.launch_ns(lambda: kernel(grid, block, args), cupy.cuda.runtime.deviceSynchronize)
     common.check_scale(before, cupy.asnumpy(out))
     emit("launch_template", "cupy", "launch", ns, "ns", common.LAUNCH_NOTE)
-    emit("launch_template", "python", "launch", common.call_ns(), "ns", "an empty call, measured the same way")
+    emit(
+        "launch_template",
+        "python",
+        "launch",
+        common.call_ns(),
+        "ns",
+        "an empty call, measured the same way",
+    )
 
 
 def main():
-    attempt("first_template", "cupy", common.cold_and_warm, "template", "cold_template",
-            "first_template", "cupy", "CUPY_CACHE_DIR", "cupy imported, context and arrays there",
-            2 if common.QUICK else 5)
+    attempt(
+        "first_template",
+        "cupy",
+        common.cold_and_warm,
+        "template",
+        "cold_template",
+        "first_template",
+        "cupy",
+        "CUPY_CACHE_DIR",
+        "cupy imported, context and arrays there",
+        2 if common.QUICK else 5,
+    )
     attempt("launch_template", "cupy", measure_launch)
 
 

@@ -55,10 +55,22 @@ def child_compile():
 
 def measure():
     runs = [common.child("compile") for _ in range(2 if common.QUICK else 5)]
-    emit("nvrtc_start", "nvrtc", "time", statistics.median(r["first_ms"] for r in runs), "ms",
-         "opening the library and a first trivial compile")
-    emit("nvrtc_trivial", "nvrtc", "time", statistics.median(r["next_ms"] for r in runs), "ms",
-         "a further trivial compile")
+    emit(
+        "nvrtc_start",
+        "nvrtc",
+        "time",
+        statistics.median(r["first_ms"] for r in runs),
+        "ms",
+        "opening the library and a first trivial compile",
+    )
+    emit(
+        "nvrtc_trivial",
+        "nvrtc",
+        "time",
+        statistics.median(r["next_ms"] for r in runs),
+        "ms",
+        "a further trivial compile",
+    )
 
 
 if __name__ == "__main__":

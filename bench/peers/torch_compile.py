@@ -31,7 +31,11 @@ def time_form(case, form, repeat):
     first_call_ms.append((time.perf_counter() - begin) * 1e3)
     case.check(*result)
     del result
-    return time_graph(torch, lambda i: both(case.q[i], case.k[i]), case.sets, case.per_replay, BUDGET_MS)
+
+    def work(i):
+        return both(case.q[i], case.k[i])
+
+    return time_graph(torch, work, case.sets, case.per_replay, BUDGET_MS)
 
 
 def run(case):
@@ -41,12 +45,20 @@ def run(case):
     }
     best = min(times, key=times.get)
     shown = ", ".join(f"{name} {us:.4g} us" for name, (us, _) in times.items())
-    emit(case.name, "torch_compile", "time", times[best][0], "us", f"best of {shown}; float32 tables, in a graph")
-    emit(case.name, "torch_compile", "noise", times[best][1], "%", "between two halves of the samples")
+    us, noise = times[best]
+    note = f"best of {shown}; float32 tables, in a graph"
+    emit(case.name, "torch_compile", "time", us, "us", note)
+    emit(case.name, "torch_compile", "noise", noise, "%", "between two halves of the samples")
 
 
 if __name__ == "__main__":
     for_each_case("torch_compile", run)
     if first_call_ms:
-        emit("cold_rope", "torch_compile", "time", first_call_ms[0], "ms",
-             "the first call of a process, empty cache, torch imported")
+        emit(
+            "cold_rope",
+            "torch_compile",
+            "time",
+            first_call_ms[0],
+            "ms",
+            "the first call of a process, empty cache, torch imported",
+        )

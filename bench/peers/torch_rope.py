@@ -13,8 +13,9 @@ LARGE = [
     for short, dtype in (("bf16", torch.bfloat16), ("f32", torch.float32))
     for layout in ("bhnd", "bnhd")
 ]
-CANONICAL_COLD = ("rope_canonical_f32_tables_graph_cold", torch.float32, "bhnd", (4, 8, 256, 64), 26, 208)
-CANONICAL_HOT = ("rope_canonical_f32_tables_graph_hot", torch.float32, "bhnd", (4, 8, 256, 64), 1, 208)
+CANONICAL = ("rope_canonical_f32_tables_graph_", torch.float32, "bhnd", (4, 8, 256, 64))
+CANONICAL_COLD = (CANONICAL[0] + "cold", *CANONICAL[1:], 26, 208)
+CANONICAL_HOT = (CANONICAL[0] + "hot", *CANONICAL[1:], 1, 208)
 CASES = LARGE + [CANONICAL_COLD, CANONICAL_HOT]
 
 
@@ -33,8 +34,9 @@ class Case:
             for _ in range(2)
         )
         half = self.head_dim // 2
-        frequency = BASE ** (-2.0 * torch.arange(half, dtype=torch.float64, device="cuda") / self.head_dim)
-        angle = torch.arange(self.tokens, dtype=torch.float64, device="cuda")[:, None] * frequency
+        index = torch.arange(half, dtype=torch.float64, device="cuda")
+        position = torch.arange(self.tokens, dtype=torch.float64, device="cuda")
+        angle = position[:, None] * BASE ** (-2.0 * index / self.head_dim)
         self.cos, self.sin = angle.cos(), angle.sin()
 
     def tables(self, dtype, repeat):

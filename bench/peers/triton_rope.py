@@ -12,8 +12,19 @@ from common import SCALE_BLOCK, SCALE_COUNT, SCALE_GRID, attempt, emit
 
 
 @triton.jit
-def rope_kernel(q, k, q_out, k_out, cos, sin, rows, TOKENS: tl.constexpr, INNER: tl.constexpr,
-                HALF: tl.constexpr, BLOCK: tl.constexpr):
+def rope_kernel(
+    q,
+    k,
+    q_out,
+    k_out,
+    cos,
+    sin,
+    rows,
+    TOKENS: tl.constexpr,
+    INNER: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Program (i, 0) turns BLOCK rows of q, program (i, 1) the same rows of k. A row is one head of
     one token; INNER is the number of heads between two tokens (1 when tokens are innermost)."""
     x, y = q, q_out
@@ -42,8 +53,18 @@ def launch_rope(case, i, q_out, k_out, cos, sin, block, warps):
     rows = case.batch * case.heads * case.tokens
     inner = case.heads if case.layout == "bnhd" else 1
     rope_kernel[(triton.cdiv(rows, block), 2)](
-        case.q[i], case.k[i], q_out[i], k_out[i], cos, sin, rows,
-        TOKENS=case.tokens, INNER=inner, HALF=case.head_dim // 2, BLOCK=block, num_warps=warps,
+        case.q[i],
+        case.k[i],
+        q_out[i],
+        k_out[i],
+        cos,
+        sin,
+        rows,
+        TOKENS=case.tokens,
+        INNER=inner,
+        HALF=case.head_dim // 2,
+        BLOCK=block,
+        num_warps=warps,
     )
 
 
@@ -55,6 +76,7 @@ def run(case):
     k_out = [torch.full_like(x, float("nan")) for x in case.k]
     best = None
     for block, warps in ((4, 1), (8, 4), (16, 4), (32, 4), (32, 8)):
+
         def work(i, block=block, warps=warps):
             launch_rope(case, i, q_out, k_out, cos, sin, block, warps)
 
@@ -62,7 +84,7 @@ def run(case):
         case.check(q_out[0], k_out[0])
         us, noise = common.time_graph(torch, work, case.sets, case.per_replay, BUDGET_MS / 2)
         if best is None or us < best[0]:
-            best = (us, noise, f"{block} rows a program, {warps} warps: the best of five; in a graph")
+            best = (us, noise, f"best of five: {block} rows a program, {warps} warps; in a graph")
     emit(case.name, "triton", "time", best[0], "us", best[2])
     emit(case.name, "triton", "noise", best[1], "%", "between two halves of the samples")
 
@@ -113,8 +135,18 @@ def main():
     runs = 1 if common.QUICK else 3
     note = "torch and triton imported, context and tensors there"
     for mode in ("template", "rope"):
-        attempt(f"first_{mode}", "triton", common.cold_and_warm, mode, f"cold_{mode}", f"first_{mode}",
-                "triton", "TRITON_CACHE_DIR", note, runs)
+        attempt(
+            f"first_{mode}",
+            "triton",
+            common.cold_and_warm,
+            mode,
+            f"cold_{mode}",
+            f"first_{mode}",
+            "triton",
+            "TRITON_CACHE_DIR",
+            note,
+            runs,
+        )
     attempt("launch_template", "triton", measure_launch)
     for_each_case("triton", run)
 

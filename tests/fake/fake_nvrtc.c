@@ -304,6 +304,12 @@ static const char *param_size(const char *param)
     return NULL;
 }
 
+static int directive_value(const char *source, const char *directive)
+{
+    const char *at = strstr(source, directive);
+    return at ? atoi(at + strlen(directive)) : 0;
+}
+
 /* "8 8 4", "" for none, "?" when it cannot be told. */
 static void list_params(text *out, const char *source, const char *begin, const char *end)
 {
@@ -324,13 +330,17 @@ static void list_params(text *out, const char *source, const char *begin, const 
             abort();
         bool blank = strspn(param, " \t\r\n") == strlen(param);
         const char *size = blank ? "" : param_size(param);
+        int bytes = directive_value(source, "PARAM_BYTES = "); /* of a struct, in its prologue */
         free(param);
-        if (!size) {
+        if (!size && bytes == 0) {
             text_clear(&sizes);
             text_add(&sizes, "?");
             break;
         }
-        text_add(&sizes, "%s ", size);
+        if (size)
+            text_add(&sizes, "%s ", size);
+        else
+            text_add(&sizes, "%d ", bytes);
         begin += len + 1;
     }
     text_add(out, "%s", sizes.data);
@@ -418,12 +428,6 @@ static uint64_t digest_all(nvrtcProgram p, int option_count, const char *const *
     for (int i = 0; i < option_count; i++)
         hash = digest(hash, options[i]);
     return hash;
-}
-
-static int directive_value(const char *source, const char *directive)
-{
-    const char *at = strstr(source, directive);
-    return at ? atoi(at + strlen(directive)) : 0;
 }
 
 static void remember(nvrtcProgram p, int option_count, const char *const *options)

@@ -1,0 +1,133 @@
+/* What all references share. See oracle.h. */
+#include "oracle.h"
+
+#include <math.h>
+#include <string.h>
+
+static const fa_oracle *const oracles[] = {&fa_oracle_rope};
+
+const fa_oracle *oracle_find(fa_op op)
+{
+    for (size_t i = 0; i < sizeof oracles / sizeof oracles[0]; i++)
+        if (oracles[i]->op == op)
+            return oracles[i];
+    return NULL;
+}
+
+float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi)
+{
+    uint64_t z = (seed << 32) + i + UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    z ^= z >> 31;
+    return (float)(lo + (hi - lo) * ((double)(z >> 11) * 0x1p-53));
+}
+
+/* --- conversions --- */
+
+/* The bits of `x` rounded to a format of `exponent` and `mantissa` bits, to nearest even. */
+static uint16_t encode16(double x, int exponent_bits, int mantissa_bits)
+{
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const uint16_t sign = (uint16_t)(signbit(x) ? 0x8000 : 0);
+    const uint16_t infinity = (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits);
+    if (isnan(x))
+        return (uint16_t)(sign | infinity | 1 << (mantissa_bits - 1));
+    x = fabs(x);
+    if (isinf(x))
+        return (uint16_t)(sign | infinity);
+    if (x == 0)
+        return sign;
+    int exponent = ilogb(x);
+    if (exponent < 1 - bias)
+        exponent = 1 - bias; /* subnormal spacing */
+    /* In units of the last place; a carry into the next exponent comes out right by itself. */
+    uint64_t units = (uint64_t)nearbyint(scalbn(x, mantissa_bits - exponent));
+    uint64_t bits = ((uint64_t)(exponent + bias - 1) << mantissa_bits) + units;
+    return (uint16_t)(sign | (bits > infinity ? infinity : bits));
+}
+
+static double decode16(uint16_t bits, int exponent_bits, int mantissa_bits)
+{
+    const int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
+    const int exponent = (bits & 0x7fff) >> mantissa_bits;
+    const int mantissa = bits & ((1 << mantissa_bits) - 1);
+    const double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == top)
+        return mantissa ? (double)NAN : sign * (double)INFINITY;
+    if (exponent == 0)
+        return sign * scalbn(mantissa, 1 - bias - mantissa_bits);
+    return sign * scalbn(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+}
+
+void oracle_store(fa_dtype dtype, void *to, const double *from, size_t count)
+{
+    float *f = to;
+    uint16_t *h = to;
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == FA_F32)
+            f[i] = (float)from[i];
+        else if (dtype == FA_F16)
+            h[i] = encode16(from[i], 5, 10);
+        else
+            h[i] = encode16(from[i], 8, 7);
+    }
+}
+
+void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count)
+{
+    const float *f = from;
+    const uint16_t *h = from;
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == FA_F32)
+            to[i] = (double)f[i];
+        else if (dtype == FA_F16)
+            to[i] = decode16(h[i], 5, 10);
+        else
+            to[i] = decode16(h[i], 8, 7);
+    }
+}
+
+/* --- comparing --- */
+
+/* Error in units of the gate; infinite where the patterns of NaN and infinity differ. */
+static double error_ratio(const oracle_case *c, double actual, double expected)
+{
+    if (isnan(expected) || isnan(actual))
+        return isnan(expected) && isnan(actual) ? 0 : (double)INFINITY;
+    if (isinf(expected) || isinf(actual))
+        return expected == actual ? 0 : (double)INFINITY;
+    return fabs(actual - expected) / (c->atol + c->rtol * fabs(expected));
+}
+
+oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual)
+{
+    oracle_verdict verdict = {0};
+    const size_t element = t->bytes / t->count;
+    for (size_t i = 0; i < t->count; i++) {
+        const char *at = (const char *)actual + i * element;
+        const char *before = (const char *)t->host + i * element;
+        const bool keep = t->untouched && t->untouched[i];
+        double value = 0, expected = 0;
+        oracle_load(t->dtype, &value, at, 1);
+        if (keep)
+            oracle_load(t->dtype, &expected, before, 1);
+        else
+            expected = t->expected[i];
+        double ratio = error_ratio(c, value, expected);
+        if (keep)
+            ratio = memcmp(at, before, element) ? (double)INFINITY : 0;
+        else if (isfinite(ratio) && fabs(value - expected) > verdict.max_abs_error)
+            verdict.max_abs_error = fabs(value - expected);
+        if (ratio > verdict.worst_ratio)
+            verdict.worst_ratio = ratio;
+        if (ratio <= 1)
+            continue;
+        if (verdict.bad++ == 0) {
+            verdict.first_bad = i;
+            verdict.actual = value;
+            verdict.expected = expected;
+        }
+    }
+    return verdict;
+}

@@ -1,0 +1,566 @@
+#!/usr/bin/env python3
+"""Drives the built command-line tool. Usage: test_cli.py [FAJIT [NAME_PART]]
+
+The tool is the first argument, else FAJIT_TEST_TOOL. Prints TAP; a case that needs NVRTC or the
+look-alikes of the CUDA libraries (FAJIT_TEST_FAKES) reports a skip without them.
+"""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+TOOL = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FAJIT_TEST_TOOL", "")
+ROOT = Path(__file__).resolve().parent.parent
+CASES = []
+KERNEL = """
+#include "helper.cuh"
+extern "C" __global__ void scale(float *x)
+{
+    long long i = blockIdx.x * 64ll + threadIdx.x;
+    if (i < N)
+        x[i] = helper(x[i]) * float(S);
+}
+"""
+
+
+class Skip(Exception):
+    pass
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+class Result:
+    def __init__(self, done):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    def __str__(self):
+        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Room:
+    """A folder for one case, with a cache of its own and no device unless asked for."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.cache = self.folder / "cache"
+        self.env = dict(os.environ)
+        for name in ("FAJIT_CACHE_PATH", "FAJIT_CACHE_MAX_BYTES", "CUDA_VISIBLE_DEVICES"):
+            self.env.pop(name, None)
+        self.env["FAJIT_CACHE_DIR"] = str(self.cache)
+        self.env["FAJIT_CUDA_LIBRARY"] = str(self.folder / "no-driver.so")
+
+    def run(self, *args, code=None, env=None, **more):
+        done = subprocess.run(
+            [TOOL, *map(str, args)], env={**self.env, **(env or {})}, cwd=self.folder,
+            stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=110, **more)
+        result = Result(done)
+        if code is not None:
+            assert result.code == code, f"fajit {' '.join(map(str, args))}: wanted exit {code}, {result}"
+        for line in result.err.splitlines()[:1]:
+            assert line.startswith("fajit: "), f"stderr without its prefix: {result}"
+        return result
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def needs_nvrtc(self):
+        nvrtc = self.run("info", "--json", code=0).json["nvrtc"]
+        if not nvrtc["found"]:
+            raise Skip("no NVRTC: " + nvrtc["error"].splitlines()[0])
+
+    def kernel(self):
+        self.write("scale.cu", KERNEL)
+        self.write("helper.cuh", "__device__ float helper(float x) { return x + 1; }\n")
+        return ["template", "file=scale.cu", "header=helper.cuh", "entry=scale", "const.N=100",
+                "const.S=2.5"]
+
+
+def fake(name):
+    folder = Path(os.environ.get("FAJIT_TEST_FAKES", "/nonexistent"))
+    found = sorted(folder.glob(f"*{name}*.so*"))
+    if not found:
+        raise Skip("FAJIT_TEST_FAKES does not lead to the look-alikes")
+    return str(found[0])
+
+
+# --- the command line ---
+
+
+@case
+def version_and_help(r):
+    out = r.run("--version", code=0).out
+    assert re.fullmatch(r"fajit \d+\.\d+\.\d+\n", out), out
+    top = r.run("--help", code=0).out
+    commands = re.findall(r"^  (\w+) ", top, re.MULTILINE)
+    assert commands == ["info", "ops", "compile", "verify", "bench", "source", "ptx", "sass", "warm",
+                        "cache"], commands
+    for command in commands:
+        for flag in ("--help", "-h"):
+            text = r.run(command, flag, code=0).out
+            assert text.startswith(f"Usage: fajit {command}") and "--json" in text, text
+    assert "0 success, 1 failure" in " ".join(top.split())
+
+
+@case
+def usage_errors_exit_2(r):
+    for args, words in [
+        ((), "no command"),
+        (("frobnicate",), "no command 'frobnicate'"),
+        (("info", "--frob"), "no option '--frob'"),
+        (("info", "-x"), "no option '-x'"),
+        (("info", "extra"), "no operands"),
+        (("info", "--seeds", "3"), "info has no option --seeds"),
+        (("compile", "rope", "--yes"), "compile has no option --yes"),
+        (("compile", "--arch"), "needs a value"),
+        (("compile",), "needs an operation"),
+        (("compile", "ropes"), "no operation 'ropes'; there are: template, rope"),
+        (("compile", "rope", "head_dim"), "'head_dim' is not key=value"),
+        (("compile", "rope", "=4"), "is not key=value"),
+        (("compile", "rope", "frob=4"), "frob"),
+        (("compile", "rope", "dtype=f64"), "f32, f16, bf16"),
+        (("compile", "rope", "D=64", "head_dim=64"), "head_dim is given twice"),
+        (("compile", "rope", "D=1e2"), "1e2"),
+        (("compile", "rope", "N=99999999999"), "99999999999"),
+        (("verify", "rope", "--seeds", "0"), "--seeds takes a number from 1"),
+        (("verify", "rope", "--seeds", "3x"), "--seeds takes a number"),
+        (("verify", "template"), "no reference"),
+        (("verify", "rope", "--dynamic=Q"), "'Q' is no dimension"),
+        (("verify", "rope", "--dynamic=dtype"), "'dtype' is no dimension"),
+        (("warm",), "warm needs one manifest"),
+        (("cache",), "list, verify, size, clear, path"),
+        (("cache", "frob"), "list, verify, size, clear, path"),
+        (("ops", "frob"), "no operation 'frob'"),
+    ]:
+        result = r.run(*args, code=2)
+        assert words in result.err, f"{args}: wanted '{words}' in {result}"
+        assert result.out == "", result
+
+
+@case
+def ops_come_from_the_tables(r):
+    assert [o["op"] for o in r.run("ops", "--json", code=0).json][:2] == ["template", "rope"]
+    rope = {p["key"]: p for p in r.run("ops", "rope", "--json", code=0).json}
+    assert rope["dtype"]["values"] == "f32|f16|bf16"
+    assert rope["head_dim"]["alias"] == "D" and rope["head_dim"]["dynamic"] is True
+    assert rope["head_dim"]["values"] == "2..1024"
+    assert {rope[k]["alias"] for k in ("batch", "heads_q", "heads_k", "seqlen")} == set("BHGN")
+    lines = r.run("ops", "rope", code=0).out.splitlines()
+    assert lines[0].split()[:2] == ["key", "alias"]
+    assert [line.split()[0] for line in lines[1:]] == list(rope)
+    assert "const.NAME" in r.run("ops", "template", code=0).out
+
+
+# --- surroundings ---
+
+
+@case
+def info_without_a_driver(r):
+    info = r.run("info", "--json", code=0).json
+    assert info["version"] in r.run("--version").out
+    assert info["devices"] == [] and info["driver"]["found"] is False
+    assert "no-driver.so" in info["driver"]["error"]
+    assert info["cache"]["dir"] == str(r.cache)
+    text = r.run("info", code=0).out
+    assert "not usable" in text and str(r.cache) in text
+
+
+@case
+def info_without_nvrtc(r):
+    missing = str(r.folder / "no-nvrtc.so")
+    info = r.run("info", "--json", code=0, env={"FAJIT_NVRTC_LIBRARY": missing}).json
+    assert info["nvrtc"]["found"] is False and "no-nvrtc.so" in info["nvrtc"]["error"]
+    done = r.run("compile", *r.kernel(), "--arch", "sm_80", code=1,
+                 env={"FAJIT_NVRTC_LIBRARY": missing})
+    assert "FA_ERR_NVRTC_MISSING" in done.err and "no-nvrtc.so" in done.err and done.out == ""
+
+
+@case
+def info_lists_devices(r):
+    env = {"FAJIT_CUDA_LIBRARY": fake("cuda"), "FAKE_DEVICES": "90,80"}
+    info = r.run("info", "--json", code=0, env=env).json
+    assert info["driver"]["found"] is True, info
+    assert [d["arch"] for d in info["devices"]] == ["sm_90a", "sm_80"], info
+    assert info["devices"][0]["multiprocessors"] > 0
+    assert "sm_90a" in r.run("info", code=0, env=env).out
+
+
+@case
+def no_device_exits_3(r):
+    result = r.run("compile", *r.kernel(), code=3)
+    assert "FA_ERR_CUDA_MISSING" in result.err and "--arch" in result.err and result.out == ""
+    for command in ("verify", "bench"):
+        result = r.run(command, "rope", "D=64", code=3)
+        assert "needs a CUDA device" in result.err and result.out == "", result
+
+
+@case
+def cache_path_names_every_layer(r):
+    layer = r.folder / "read only layer"
+    layer.mkdir()
+    layer.chmod(0o755)
+    env = {"FAJIT_CACHE_PATH": str(layer)}
+    assert r.run("cache", "path", code=0, env=env).out.splitlines() == [str(layer), str(r.cache)]
+    found = r.run("cache", "path", "--json", code=0, env=env).json
+    assert found == {"path": str(layer), "dir": str(r.cache), "error": ""}
+    other = r.folder / "other"
+    assert r.run("cache", "path", "--cache-dir", other, code=0).out == f"{other}\n"
+    result = r.run("cache", "path", "--no-cache", code=0)
+    assert result.out == "" and "no writable cache directory" in result.err
+
+
+@case
+def an_empty_cache(r):
+    assert r.run("cache", "list", "--json", code=0).json == []
+    assert r.run("cache", "size", "--json", code=0).json == {"entries": 0, "bytes": 0}
+    assert r.run("cache", "verify", "--json", code=0).json == []
+    assert not r.cache.exists(), "looking made a cache directory"
+
+
+# --- template kernels ---
+
+
+@case
+def source_needs_neither_nvrtc_nor_a_device(r):
+    env = {"FAJIT_NVRTC_LIBRARY": str(r.folder / "none.so")}
+    text = r.run("source", *r.kernel(), "--arch", "sm_80", code=0, env=env).out
+    assert KERNEL in text and re.search(r"\bN = 100\b", text), text
+    found = r.run("source", *r.kernel(), "--arch", "sm_80", "--arch", "sm_90a", "--json", code=0,
+                  env=env).json
+    assert [f["arch"] for f in found] == ["sm_80", "sm_90a"] and KERNEL in found[0]["source"]
+
+
+@case
+def constants_keep_their_types(r):
+    text = r.run("source", *r.kernel(), "const.B=true", "const.T=dtype:bf16", "const.I=id:foo",
+                 "const.F=float:3", "const.M=-9223372036854775808", "const.K=int:7",
+                 "--arch", "sm_80", code=0).out
+    prologue = text[:text.index(KERNEL)]
+    for pattern in (r"bool B = true", r"\bT\b.*bf16", r"\bI\b.*foo", r"double F = 0x1\.8p\+1",
+                    r"\bK = 7", r"9223372036854775807"):
+        assert re.search(pattern, prologue), f"{pattern} not in {prologue}"
+    for value in ("9223372036854775808", "1e999", "0x10", "int:1.5", "dtype:f64", "nan", "", "x y"):
+        r.run("source", *r.kernel(), f"const.V={value}", "--arch", "sm_80", code=2)
+    assert "FA_ERR_CONSTANT" in r.run("source", *r.kernel(), "const.V=id:a;b", "--arch", "sm_80",
+                                      code=1).err
+
+
+@case
+def template_files_are_checked(r):
+    kernel = r.kernel()
+    assert "nowhere.cu" in r.run("compile", "template", "file=nowhere.cu", "entry=k", "--arch",
+                                 "sm_80", code=1).err
+    (r.folder / "nul.cu").write_bytes(b"int x;\0int y;")
+    assert "NUL" in r.run("compile", "template", "file=nul.cu", "entry=k", "--arch", "sm_80",
+                          code=1).err
+    assert "needs file=PATH" in r.run("compile", "template", "entry=k", code=2).err
+    assert "needs entry=NAME" in r.run("compile", "template", "file=scale.cu", code=2).err
+    assert "no key 'frob'" in r.run("compile", *kernel, "frob=1", code=2).err
+    assert "file is given twice" in r.run("compile", *kernel, "file=scale.cu", code=2).err
+    for cluster in ("1,2", "1,2,3,4", "a,b,c", "1,,2"):
+        r.run("compile", *kernel, f"cluster={cluster}", code=2)
+
+
+@case
+def compile_then_disk(r):
+    r.needs_nvrtc()
+    kernel = r.kernel()
+    first = r.run("compile", *kernel, "--arch", "sm_80", "--arch", "sm_90a", "--json", code=0).json
+    assert [f["arch"] for f in first] == ["sm_80", "sm_90a"]
+    for f in first:
+        assert list(f) == ["name", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes",
+                           "cubin_bytes", "arch"], f
+        assert f["origin"] == "compiled" and f["compile_ms"] > 0 and f["registers"] > 0
+        assert f["spill_bytes"] == 0 and f["cubin_bytes"] > 500 and "scale" in f["name"]
+    second = r.run("compile", *kernel, "--arch", "sm_80", "--json", code=0).json
+    assert second[0]["origin"] == "disk" and second[0]["cubin_bytes"] == first[0]["cubin_bytes"]
+    text = r.run("compile", *kernel, "--arch", "sm_80", code=0).out.splitlines()
+    assert text[0].split() == list(first[0]) and "disk" in text[1]
+    changed = r.run("compile", *kernel[:-1], "const.S=2.75", "--arch", "sm_80", "--json", code=0)
+    assert changed.json[0]["origin"] == "compiled"
+    uncached = r.run("compile", *kernel, "--arch", "sm_80", "--no-cache", "--json", code=0)
+    assert uncached.json[0]["origin"] == "compiled"
+
+
+@case
+def headers_by_name(r):
+    r.needs_nvrtc()
+    r.write("deep/place/h.txt", "__device__ float helper(float x) { return x; }\n")
+    r.write("k.cu", KERNEL.replace("helper.cuh", "lib/helper.cuh"))
+    r.run("compile", "template", "file=k.cu", "header.lib/helper.cuh=deep/place/h.txt",
+          "entry=scale", "const.N=1", "const.S=1.0", "--arch", "sm_80", code=0)
+
+
+@case
+def compile_errors_carry_the_log(r):
+    r.needs_nvrtc()
+    r.write("bad.cu", 'extern "C" __global__ void k() { undeclared = 1; }\n')
+    result = r.run("compile", "template", "file=bad.cu", "entry=k", "--arch", "sm_80", code=1)
+    assert "FA_ERR_COMPILE" in result.err and "bad.cu(1)" in result.err and result.out == ""
+    assert "undeclared" in result.err
+    assert r.run("cache", "size", "--json", code=0).json["entries"] == 0
+    result = r.run("compile", *r.kernel(), "--arch", "sm_80", "--arch", "sm_12", "--json", code=1)
+    assert [k["arch"] for k in result.json] == ["sm_80"] and "FA_ERR_ARCH" in result.err, result
+
+
+@case
+def ptx(r):
+    r.needs_nvrtc()
+    text = r.run("ptx", *r.kernel(), "--arch", "sm_80", code=0).out
+    assert ".target sm_80" in text and ".entry scale" in text
+
+
+@case
+def sass_runs_the_disassembler_without_a_shell(r):
+    r.needs_nvrtc()
+    tools = r.folder / "bin with space"
+    tools.mkdir()
+    script = tools / "nvdisasm"
+    script.write_text('#!/bin/sh\necho "args: $1"\nhead -c 4 "$2"\necho\necho "file: $2"\n')
+    script.chmod(0o755)
+    env = {"PATH": f"{tools}:{os.environ.get('PATH', '')}", "TMPDIR": str(r.folder)}
+    out = r.run("sass", *r.kernel(), "--arch", "sm_80", code=0, env=env).out
+    assert "args: -c" in out and "ELF" in out, out
+    path = re.search(r"file: (.*)", out).group(1)
+    assert path.endswith(".cubin") and not Path(path).exists(), "the temporary file stays"
+    script.write_text("#!/bin/sh\nexit 5\n")
+    result = r.run("sass", *r.kernel(), "--arch", "sm_80", code=1, env=env)
+    assert "exit code 5" in result.err
+    assert not list(r.folder.glob("fajit-*.cubin"))
+
+
+@case
+def the_log_goes_to_stderr(r):
+    r.needs_nvrtc()
+    quiet = r.run("compile", *r.kernel(), "--arch", "sm_80", "--json", code=0)
+    assert quiet.err == ""
+    loud = r.run("compile", *r.kernel(), "--arch", "sm_80", "--json", "-vv", code=0)
+    assert loud.err and loud.json[0]["origin"] == "disk"
+    assert all(line.startswith("fajit: ") for line in loud.err.splitlines()), loud
+
+
+# --- rope ---
+
+
+@case
+def rope_compiles_by_names_and_aliases(r):
+    r.needs_nvrtc()
+    by_name = r.run("compile", "rope", "dtype=f32", "head_dim=64", "style=half", "batch=4",
+                    "heads_q=8", "seqlen=256", "--arch", "sm_90a", "--json", code=0).json
+    by_alias = r.run("compile", "rope", "D=64", "B=4", "H=8", "N=256", "--arch", "sm_90a", "--json",
+                     code=0).json
+    assert by_name[0]["origin"] == "compiled" and by_alias[0]["origin"] == "disk"
+    assert by_name[0]["spill_bytes"] == 0 and by_name[0]["name"] == by_alias[0]["name"]
+    refused = r.run("compile", "rope", "D=64", "R=128", "--arch", "sm_90a", code=1)
+    assert "FA_ERR_ROTARY_DIM" in refused.err
+
+
+@case
+def verify_fails_when_nothing_is_computed(r):
+    """On the look-alike driver a kernel does nothing: every output keeps its poison."""
+    r.needs_nvrtc()
+    env = {"FAJIT_CUDA_LIBRARY": fake("cuda"), "FAKE_DEVICES": "90"}
+    result = r.run("verify", "rope", "B=1", "H=2", "N=3", "D=8", "--seeds", "2", "--json", env=env)
+    if result.code == 3:
+        raise Skip("the look-alike driver lacks what a run needs: " + result.err.strip())
+    assert result.code == 1, result
+    found = result.json
+    assert found["passed"] is False and found["sizes"]["heads_k"] == 2, found
+    assert "heads_k=2" in found["default_sizes"]
+    outputs = [t for t in found["results"] if t["tensor"].endswith("_out")]
+    assert len(outputs) == 4 and not any(t["result"] for t in outputs), outputs
+    assert "wrong" in result.err
+
+
+# --- manifests and caches ---
+
+
+def manifest(r, *kernels):
+    return r.write("manifest.json", json.dumps({"fajit_manifest": 1, "kernels": list(kernels)}))
+
+
+@case
+def warm_fills_the_cache(r):
+    r.needs_nvrtc()
+    kernel = {"op": "template", "source": 'extern "C" __global__ void k(int *x) { *x = N; }',
+              "entry": "k", "constants": {"N": {"int": 4}}}
+    bad = {**kernel, "source": 'extern "C" __global__ void k() { undeclared = 1; }'}
+    good = manifest(r, kernel, {**kernel, "constants": {"N": {"int": 5}}})
+    first = r.run("warm", good, "--arch", "sm_80", "--arch", "sm_86", "--jobs", "2", "--json", code=0)
+    assert [(w["arch"], w["total"], w["compiled"], w["failed"]) for w in first.json] == [
+        ("sm_80", 2, 2, 0), ("sm_86", 2, 2, 0)], first
+    assert [e["origin"] for e in first.json[0]["entries"]] == ["compiled", "compiled"]
+    assert first.err.count("compiled in") == 4 and "\r" not in first.err
+    second = r.run("warm", good, "--arch", "sm_80", code=0)
+    assert re.search(r"^sm_80 +2 +0 +2 +0 +0 ", second.out, re.MULTILINE), second
+    mixed = r.run("warm", manifest(r, kernel, bad), "--arch", "sm_80", "--json", code=1)
+    assert mixed.json[0]["failed"] == 1 and mixed.json[0]["from_disk"] == 1, mixed
+    assert mixed.json[0]["entries"][1]["status"] == "FA_ERR_COMPILE"
+    assert "entry 2: FA_ERR_COMPILE" in mixed.err
+    assert r.run("warm", manifest(r), "--arch", "sm_80", "--json", code=0).json[0]["total"] == 0
+
+
+@case
+def a_bad_manifest_says_where(r):
+    path = r.write("m.json", '{"fajit_manifest": 1,\n "kernels": [{"op": "frob"}]}')
+    result = r.run("warm", path, "--arch", "sm_80", code=1)
+    assert "FA_ERR_MANIFEST" in result.err and "line 2 column 21" in result.err, result
+    assert "FA_ERR_IO" in r.run("warm", "nowhere.json", "--arch", "sm_80", code=1).err
+
+
+@case
+def warm_draws_a_bar_on_a_terminal(r):
+    r.needs_nvrtc()
+    kernel = {"op": "template", "source": 'extern "C" __global__ void k() {}', "entry": "k"}
+    path = manifest(r, kernel)
+    ours, theirs = pty.openpty()
+    done = subprocess.run([TOOL, "warm", str(path), "--arch", "sm_80"], env=r.env, cwd=r.folder,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, timeout=110)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.returncode == 0 and re.search(r"\rsm_80 \[#{40}\] 1/1", shown), shown
+
+
+@case
+def cache_commands(r):
+    r.needs_nvrtc()
+    r.run("compile", *r.kernel(), "--arch", "sm_80", "--arch", "sm_86", code=0)
+    entries = r.run("cache", "list", "--json", code=0).json
+    assert sorted(e["arch"] for e in entries) == ["sm_80", "sm_86"], entries
+    for e in entries:
+        assert re.fullmatch("[0-9a-f]{32}", e["key"]) and "scale" in e["name"] and e["bytes"] > 500
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", e["used"]) and e["writable"]
+    size = r.run("cache", "size", "--json", code=0).json
+    assert size == {"entries": 2, "bytes": sum(e["bytes"] for e in entries)}, size
+    assert "2 entries" in r.run("cache", "size", code=0).out
+    assert [e["state"] for e in r.run("cache", "verify", "--json", code=0).json] == ["good"] * 2
+
+    victim = sorted(r.cache.rglob("*.fajit"))[0]
+    bytes_now = bytearray(victim.read_bytes())
+    bytes_now[len(bytes_now) // 2] ^= 1
+    victim.write_bytes(bytes_now)
+    damaged = r.run("cache", "verify", "--json", code=1)
+    assert sorted(e["state"] for e in damaged.json) == ["damaged", "good"] and "--remove" in damaged.err
+    bad = next(e for e in damaged.json if e["state"] == "damaged")
+    assert bad["problem"] and bad["path"] == str(victim), bad
+    assert "removed" in r.run("cache", "verify", "--remove", code=0).out
+    assert not victim.exists()
+
+    refused = r.run("cache", "clear", code=2)
+    assert "--yes" in refused.err and r.run("cache", "size", "--json").json["entries"] == 1
+    assert r.run("cache", "clear", "--yes", "--json", code=0).json == {"removed": 1}
+    assert r.run("cache", "list", "--json", code=0).json == []
+
+
+@case
+def clearing_asks_on_a_terminal(r):
+    r.needs_nvrtc()
+    r.run("compile", *r.kernel(), "--arch", "sm_80", code=0)
+    for answer, left in (("n\n", 1), ("\n", 1), ("y\n", 0)):
+        ours, theirs = pty.openpty()
+        os.write(ours, answer.encode())
+        done = subprocess.run([TOOL, "cache", "clear"], env=r.env, stdin=theirs, capture_output=True,
+                              encoding="utf-8", timeout=60)
+        os.close(theirs)
+        os.close(ours)
+        assert "Remove 1 entries from" in done.stderr, done
+        assert done.returncode == (1 if left else 0), done
+        assert r.run("cache", "size", "--json", code=0).json["entries"] == left
+
+
+@case
+def output_that_cannot_be_written_is_an_error(r):
+    if not os.path.exists("/dev/full"):
+        raise Skip("no /dev/full here")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TOOL, "ops"], env=r.env, stdout=full, stderr=subprocess.PIPE,
+                              encoding="utf-8", timeout=60)
+    assert done.returncode == 1 and "could not be written" in done.stderr, done
+
+
+# --- what surrounds the tool ---
+
+
+def options_of(r):
+    found = set()
+    for command in re.findall(r"^  (\w+) ", r.run("--help", code=0).out, re.MULTILINE):
+        found |= set(re.findall(r"--[a-z-]+", r.run(command, "--help", code=0).out.split("Options:")[1]))
+    return found
+
+
+@case
+def completions_and_man_page_know_every_option(r):
+    files = ["tools/completion/fajit.bash", "tools/completion/_fajit", "docs/fajit.1"]
+    commands = re.findall(r"^  (\w+) ", r.run("--help", code=0).out, re.MULTILINE)
+    for name in files:
+        text = (ROOT / name).read_text(encoding="utf-8").replace("\\-", "-")
+        for word in [*options_of(r), *commands]:
+            assert word in text, f"{name} lacks {word}"
+
+
+@case
+def bash_completes(r):
+    script = ROOT / "tools/completion/fajit.bash"
+
+    def complete(*words):
+        code = (f'source "{script}"; COMP_WORDS=({" ".join(repr(w) for w in words)}); '
+                f"COMP_CWORD={len(words) - 1}; _fajit; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+        try:
+            done = subprocess.run(["bash", "--norc", "-c", code], env=r.env, capture_output=True,
+                                  encoding="utf-8", timeout=60)
+        except FileNotFoundError:
+            raise Skip("no bash here") from None
+        assert done.stderr == "", done.stderr
+        return set(done.stdout.split())
+
+    assert complete(TOOL, "co") == {"compile"}
+    assert {"rope", "template"} <= complete(TOOL, "compile", "")
+    assert "dtype=" in complete(TOOL, "compile", "rope", "dt")
+    assert complete(TOOL, "compile", "rope", "dtype=b") & {"bf16", "dtype=bf16"}
+    assert complete(TOOL, "compile", "rope", "dtype", "=", "b") == {"bf16"}
+    assert complete(TOOL, "cache", "cl") == {"clear"}
+    assert "--arch" in complete(TOOL, "compile", "rope", "--a")
+
+
+def main():
+    if not TOOL or not os.access(TOOL, os.X_OK):
+        print("Bail out! the tool is not at " + (TOOL or "FAJIT_TEST_TOOL"))
+        return 1
+    part = sys.argv[2] if len(sys.argv) > 2 else ""
+    chosen = [c for c in CASES if part in c.__name__]
+    failed = 0 if chosen else 1
+    print(f"1..{len(chosen)}")
+    for number, function in enumerate(chosen, 1):
+        label = f"{number} - {function.__name__}"
+        with tempfile.TemporaryDirectory(prefix="fajit cli ") as folder:
+            try:
+                function(Room(folder))
+                print(f"ok {label}", flush=True)
+            except Skip as why:
+                print(f"ok {label} # SKIP {' '.join(str(why).split())}", flush=True)
+            except Exception:  # noqa: BLE001: every failure is this case's
+                failed += 1
+                print(f"not ok {label}")
+                for line in traceback.format_exc().splitlines():
+                    print(f"# {line}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
