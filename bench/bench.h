@@ -12,6 +12,7 @@
 
 /* --- results (bench_common.c) --- */
 
+/* A value that is NaN is reported as not measured, with the note. */
 void bench_emit(const char *bench, const char *impl, const char *metric, double value,
                 const char *unit, const char *note);
 void bench_emit_missing(const char *bench, const char *impl, const char *reason);
@@ -69,10 +70,10 @@ typedef struct bench_process {
 
 /* Runs this program again with `argv` (NULL-terminated, without the program's own name). */
 bench_process bench_child_start(const char *const *argv);
-/* Collects the lines "name number" that it prints, until it has ended. Ends this process when the
- * child failed. */
+/* Collects the lines "name number" that it prints, until it has ended. Returns how many; 0 when it
+ * failed: it has said why on stderr. */
 size_t bench_child_finish(bench_process process, bench_value *values, size_t capacity);
-/* The value of that name; ends the process when the child did not print it. */
+/* The value of that name; NaN when the child did not print it. */
 double bench_child_value(const bench_value *values, size_t count, const char *name);
 
 /* A new directory for temporary files, and its removal with everything in it. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <math.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ size_t bench_child_finish(bench_process process, bench_value *values, size_t cap
             bench_die("waitpid: %s", strerror(errno));
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        bench_die("a child ended with wait status 0x%x; what it said is above", (unsigned)status);
+        return 0;
     return count;
 }
 
@@ -76,7 +77,7 @@ double bench_child_value(const bench_value *values, size_t count, const char *na
         if (strcmp(values[i].name, name) == 0)
             return values[i].value;
     }
-    bench_die("a child did not print \"%s\"", name);
+    return NAN;
 }
 
 /* --- temporary files --- */

@@ -49,8 +49,12 @@ static void print_line(const char *bench, const char *impl, const char *metric, 
 void bench_emit(const char *bench, const char *impl, const char *metric, double value,
                 const char *unit, const char *note)
 {
-    if (!isfinite(value))
-        bench_die("%s %s %s is not a number", bench, impl, metric);
+    if (!isfinite(value)) {
+        char reason[800];
+        snprintf(reason, sizeof reason, "no value for \"%s\" (%s)", metric, note);
+        bench_emit_missing(bench, impl, reason);
+        return;
+    }
     char text[40];
     snprintf(text, sizeof text, "%.7g", value);
     print_line(bench, impl, metric, text, unit, note);

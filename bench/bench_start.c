@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,17 @@ static bench_process start(const char *mode, const char *directory, size_t first
     return bench_child_start(argv);
 }
 
-/* Runs a mode `runs` times and keeps each value's median in `values`. */
+/* Runs a mode `runs` times and keeps each value's median in `values`. 0 when one of them failed. */
 static size_t repeat(const char *mode, const char *directory, size_t count, size_t runs,
                      bench_value *values)
 {
     static bench_value all[MAX_RUNS][MAX_VALUES];
     size_t n = 0;
-    for (size_t r = 0; r < runs; r++)
+    for (size_t r = 0; r < runs; r++) {
         n = bench_child_finish(start(mode, directory, 0, count), all[r], MAX_VALUES);
+        if (n == 0)
+            return 0;
+    }
     for (size_t i = 0; i < n; i++) {
         double series[MAX_RUNS];
         for (size_t r = 0; r < runs; r++)
@@ -126,7 +130,8 @@ static bool report_cold(const char *directory, bool quick)
     bench_value values[MAX_VALUES];
     const size_t runs = quick ? 1 : 5;
     const size_t n = repeat("cold", directory, 0, runs, values);
-    const bool device = bench_child_value(values, n, "device") > 0;
+    /* When this step failed, the others find out by themselves. */
+    const bool device = n == 0 || bench_child_value(values, n, "device") > 0;
     char note[160];
     snprintf(note, sizeof note, "fa_compile without a disk cache, median of %zu processes, %s",
              runs, device ? "loaded onto the device" : "offline for " START_ARCH);
@@ -138,7 +143,7 @@ static bool report_cold(const char *directory, bool quick)
         const double ms = bench_child_value(values, n, start_instances[i].name);
         snprintf(bench, sizeof bench, "compile_rope_%s", start_instances[i].name);
         bench_emit(bench, "fajit", "time", ms, "ms", note);
-        largest = ms > largest ? ms : largest;
+        largest = fmax(largest, ms);
     }
     bench_emit("compile_largest", "fajit", "time", largest, "ms", "the slowest of the instances");
     return device;
@@ -187,6 +192,10 @@ static void report_load(const char *directory, size_t count, bool quick)
         n = repeat("modules", directory, count, 1, values);
         driver_ms[r] = bench_child_value(values, n, "load_ms");
         over_ms[r] = library_ms[r] - driver_ms[r];
+        if (isnan(over_ms[r])) {
+            bench_emit_missing("load_256", "fajit", "a process failed; the log says why");
+            return;
+        }
     }
     char note[160];
     snprintf(note, sizeof note, "%zu kernels, one thread, median of %zu processes", count, runs);
@@ -197,8 +206,8 @@ static void report_load(const char *directory, size_t count, bool quick)
 }
 
 /* Compiles the kernels for loading in several processes at once, because one NVRTC compiles one
- * program at a time. */
-static void fill(const char *directory, size_t count)
+ * program at a time. false when that failed. */
+static bool fill(const char *directory, size_t count)
 {
     bench_process processes[8];
     const size_t n = sizeof processes / sizeof *processes;
@@ -206,10 +215,16 @@ static void fill(const char *directory, size_t count)
     const double begin = bench_now_ns();
     for (size_t i = 0; i < n; i++)
         processes[i] = start("fill", directory, count * i / n, count * (i + 1) / n);
+    size_t done = 0;
     for (size_t i = 0; i < n; i++)
-        bench_child_finish(processes[i], none, MAX_VALUES);
+        done += bench_child_finish(processes[i], none, MAX_VALUES);
+    if (done != n) {
+        bench_emit_missing("fill_256", "fajit", "a process failed; the log says why");
+        return false;
+    }
     bench_emit("fill_256", "fajit", "time", (bench_now_ns() - begin) / 1e6, "ms",
                "compiling the kernels for load_256 into an empty cache, eight processes at once");
+    return true;
 }
 
 static int run_all(bool quick)
@@ -220,9 +235,10 @@ static int run_all(bool quick)
     const bool device = report_cold(directory, quick);
     if (device) {
         const size_t count = quick ? 16 : 256;
-        fill(directory, count);
-        report_first(directory, quick);
-        report_load(directory, count, quick);
+        if (fill(directory, count)) {
+            report_first(directory, quick);
+            report_load(directory, count, quick);
+        }
     } else {
         bench_emit_missing("first_template", "fajit", "no CUDA device");
         bench_emit_missing("first_rope", "fajit", "no CUDA device");

@@ -56,14 +56,13 @@ static void get_kernel(bool gpu, fa_context **ctx, fa_kernel **kernel, const cha
 
     fa_kernel_info_t info = {.size = sizeof info};
     CHECK(fa_kernel_info(*kernel, &info));
-    static const char *const origins[] = {"compiled", "disk", "memory"};
     printf(
         "%s: %8.3f ms, origin %s\n  %s, %s: %s\n  %d registers, %u spill bytes, cubin %zu bytes\n",
-        when, ms, origins[info.origin], info.name, info.arch, info.plan, info.registers,
-        info.spill_bytes, info.cubin_bytes);
+        when, ms, info.origin == FA_ORIGIN_DISK ? "disk" : "compiled", info.name, info.arch,
+        info.plan, info.registers, info.spill_bytes, info.cubin_bytes);
 }
 
-/* The largest difference from the formula, in double; q_out is what the device wrote. */
+/* The largest difference of q_out, which the device wrote, from the formula in double. */
 static double worst_error(void)
 {
     double worst = 0;

@@ -92,13 +92,13 @@ struct sine_cosine {
 //     sin(2 pi t) = t (2 pi + s P(s)), 4e-9;   cos(2 pi t) = 1 + s Q(s), 7e-11
 __host__ __device__ __forceinline__ sine_cosine phase_sine_cosine(u64 phase)
 {
-    const unsigned high = static_cast<unsigned>(phase >> 32);
-    const unsigned quarter = (high + 0x20000000u) >> 30; // 4 stands for 0
-    // Both halves signed, so that a small rest keeps all its digits.
-    const int rest_low = static_cast<int>(static_cast<unsigned>(phase));
-    const int rest_high = static_cast<int>(high - (quarter << 30)) + (rest_low < 0 ? 1 : 0);
-    const float t = fmaf(static_cast<float>(rest_low), 0x1p-64f,
-                         static_cast<float>(rest_high) * 0x1p-32f);
+    const u64 quarter = (phase + (1ull << 61)) >> 62; // 4 stands for 0
+    const i64 rest = static_cast<i64>(phase - (quarter << 62)) >> 6;
+    // In two parts that become float32 without loss (24 bits) or nearly so (the next 32), both
+    // signed, so that a small rest keeps its digits.
+    const int low = static_cast<int>(rest);
+    const int high = static_cast<int>(rest >> 32) + (low < 0 ? 1 : 0);
+    const float t = fmaf(static_cast<float>(low), 0x1p-58f, static_cast<float>(high) * 0x1p-26f);
 
     const float s = t * t;
     // 2 pi in two parts: its rounding to float32 alone would cost half a unit in the last place.

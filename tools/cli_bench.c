@@ -7,7 +7,7 @@
 enum {
     WARM_UPS = 3,
     SAMPLES = 31,
-    MAX_SETS = 256,
+    MAX_SETS = 1024,
     MAX_NODES = 2000,
 };
 

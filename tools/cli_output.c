@@ -75,7 +75,7 @@ void cli_cell_small(cli_table *t, double value)
     char text[64];
     fa__buf json = {0};
 
-    snprintf(text, sizeof text, "%.2e", value);
+    snprintf(text, sizeof text, "%.3g", value);
     fa__json_real(&json, value);
     add_taken(t, text, &json, true);
 }

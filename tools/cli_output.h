@@ -21,7 +21,7 @@ void cli_table_free(cli_table *t);
 void cli_cell_text(cli_table *t, const char *text);
 void cli_cell_int(cli_table *t, int64_t value);
 void cli_cell_real(cli_table *t, double value, int decimals);
-void cli_cell_small(cli_table *t, double value); /* "1.2e-07" */
+void cli_cell_small(cli_table *t, double value); /* "1.23e-07" */
 void cli_cell_bool(cli_table *t, bool value, const char *yes, const char *no);
 /* Aligned columns under headings, to stdout. */
 void cli_table_print(const cli_table *t);

@@ -132,7 +132,7 @@ static int32_t *dimension(fa_spec *spec, const fa_param_info *p)
 }
 
 /* A shape that shows something: the canonical one. heads_k follows heads_q. */
-static int32_t default_size(const cli_request *r, const char *name)
+static int32_t default_size(cli_request *r, const char *name)
 {
     static const struct {
         const char *name;
@@ -142,7 +142,7 @@ static int32_t default_size(const cli_request *r, const char *name)
     if (strcmp(name, "heads_k") == 0) {
         size_t q = find_param(&r->info, "heads_q");
         if (q != SIZE_MAX)
-            return *dimension((fa_spec *)&r->sizes, &r->info.params[q]);
+            return *dimension(&r->sizes, &r->info.params[q]);
     }
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         if (strcmp(defaults[i].name, name) == 0)
@@ -155,7 +155,8 @@ static void fill_sizes(cli_request *r)
     r->sizes = r->spec;
     for (size_t i = 0; i < r->info.param_count; i++) {
         const fa_param_info *p = &r->info.params[i];
-        if (!is_dimension(p) || *dimension(&r->sizes, p) != 0)
+        /* A 0 that was given stays: G=0 is q alone. */
+        if (!is_dimension(p) || r->given[i] || *dimension(&r->sizes, p) != 0)
             continue;
         int32_t value = default_size(r, p->name);
         *dimension(&r->sizes, p) = value;

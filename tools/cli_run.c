@@ -146,7 +146,7 @@ static bool check_tensor(const oracle_case *c, const oracle_tensor *t, const uns
     cli_cell_small(table, v.max_abs_error);
     cli_cell_small(table, t->output ? c->atol : 0);
     cli_cell_small(table, t->output ? c->rtol : 0);
-    cli_cell_real(table, v.worst_ratio, 3);
+    cli_cell_small(table, v.worst_ratio);
     cli_cell_int(table, (int64_t)v.bad);
     cli_cell_bool(table, intact, "intact", "OVERWRITTEN");
     cli_cell_bool(table, passed, "PASS", "FAIL");

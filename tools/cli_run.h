@@ -6,7 +6,7 @@
 #include "cli_output.h"
 #include "cli_request.h"
 #include "gpu.h"
-#include "oracle/oracle.h"
+#include "oracle.h"
 
 /* Bytes before and behind each buffer that nothing may write. */
 #define CLI_RED_ZONE 4096u

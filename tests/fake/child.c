@@ -191,14 +191,17 @@ static void use_handles(fa_context *ctx, fa_kernel *kernel, fa_future *future)
     expect_forked(fa_context_create(NULL, &ctx), "fa_context_create on the device");
 }
 
-/* An offline context needs nothing that a fork breaks. */
+/* An offline context needs nothing of the driver. It works, or says that it cannot because a compile
+ * was under way when the process forked; either way it answers. */
 static void start_afresh(void)
 {
     fa_kernel *kernel = NULL;
     fa_constant constant;
     fa_spec spec = make_spec("77", &constant);
     fa_context *ctx = open_context(true);
-    check(fa_compile(ctx, &spec, &kernel), "compile offline in the child");
+    fa_status status = fa_compile(ctx, &spec, &kernel);
+    if (status != FA_OK)
+        expect_forked(status, "fa_compile on a new offline context");
     fa_kernel_release(kernel);
     fa_context_destroy(ctx);
 }
@@ -218,7 +221,7 @@ static int fork_with_handles(bool busy)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(10); /* instead of a hang */
+        alarm(5); /* instead of a hang */
         use_handles(ctx, kernel, future);
         start_afresh();
         exit(failures ? 1 : 0);

@@ -222,6 +222,17 @@ long fixture_rss_kb(void)
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+bool fixture_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#elif defined(__has_feature)
+    return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+    return false;
+#endif
+}
+
 /* --- child processes --- */
 
 static void redirect(posix_spawn_file_actions_t *actions, int pipe_fd[2], int end, int target)

@@ -73,6 +73,8 @@ fa_kernel *fixture_compile(fa_context *ctx, int64_t value);
 size_t fixture_compiles(const fixture *f);              /* in every process that used the fixture */
 size_t fixture_files(const char *dir, const char *end); /* below `dir`, whose name ends so */
 long fixture_rss_kb(void);
+/* Under AddressSanitizer or ThreadSanitizer, which keep freed memory for a while. */
+bool fixture_sanitized(void);
 
 /* Starts fajit_test_child with arguments up to NULL. `out`, unless NULL, is the reading end of a
  * pipe with its standard output; `gate` the writing end of one that its standard input reads. */
