@@ -128,7 +128,7 @@ static void report_size(void)
 static bool report_cold(const char *directory, bool quick)
 {
     bench_value values[MAX_VALUES];
-    const size_t runs = quick ? 1 : 5;
+    const size_t runs = quick ? 1 : 3;
     const size_t n = repeat("cold", directory, 0, runs, values);
     /* When this step failed, the others find out by themselves. */
     const bool device = n == 0 || bench_child_value(values, n, "device") > 0;
@@ -167,7 +167,7 @@ static void report_first(const char *directory, bool quick)
     };
     bench_value values[MAX_VALUES];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const size_t n = repeat(rows[i].mode, directory, 0, quick ? 3 : 7, values);
+        const size_t n = repeat(rows[i].mode, directory, 0, quick ? 3 : 5, values);
         bench_emit(rows[i].bench, rows[i].impl, "time", bench_child_value(values, n, "total_ms"),
                    "ms", rows[i].note);
         if (strcmp(rows[i].impl, "fajit") != 0)

@@ -3,9 +3,9 @@
 
     report.py --results results.jsonl --versions versions.txt --out DIR [--remarks remarks.md]
 
-The rows, with their peers and targets, are the table SECTIONS below; everything else in the output is
-measured. The remarks file (default: remarks.md beside this script, if there is one) is appended as
-it stands: why a target was missed, what else was run.
+The rows, their peers and their targets are the table SECTIONS below; everything else in the output
+is measured. The remarks file (default: remarks.md beside this script, if there is one) is appended
+as it stands: why a target was missed, what else was run.
 """
 
 import argparse
@@ -147,6 +147,7 @@ SECTIONS = [
                 peers=[("cold_template", "time")],
             ),
             Row("first result, no cache: rope", "cold_rope", "<= 1000 ms", 1000, peers=COLD),
+            Row("first trivial compile", "nvrtc_start", peers=[("nvrtc_start", "time")]),
             Row(
                 "cold compile, slowest rope instance",
                 "compile_largest",
@@ -301,7 +302,11 @@ def write_markdown(results, versions, remarks, out):
         lines.append("")
     if results.missing:
         lines += ["## Not measured", ""]
-        lines += [f"- {i['bench']}, {i['impl']}: {i['note']}" for i in results.missing]
+        reasons = {}
+        for item in results.missing:
+            reasons.setdefault((item["impl"], item["note"]), []).append(item["bench"])
+        for (impl, note), benches in reasons.items():
+            lines.append(f"- {impl}: {', '.join(dict.fromkeys(benches))}: {note}")
         lines.append("")
     if remarks:
         lines += [remarks.strip(), ""]

@@ -90,6 +90,7 @@ struct sine_cosine {
 // turns, goes through polynomials in s = t^2 with the least largest error relative to the result
 // (Remez exchange in 40 digits, coefficients rounded to float32):
 //     sin(2 pi t) = t (2 pi + s P(s)), 4e-9;   cos(2 pi t) = 1 + s Q(s), 7e-11
+// All in all within 1.7 units in the last place.
 __host__ __device__ __forceinline__ sine_cosine phase_sine_cosine(u64 phase)
 {
     const u64 quarter = (phase + (1ull << 61)) >> 62; // 4 stands for 0

@@ -62,9 +62,11 @@ static bool from_disk(fa_context *ctx, const fa__key *key, fa__entry *entry)
 
 static fa_status run_compiler(fa_context *ctx, const fa__program *program, fa__entry *entry)
 {
-    fa__slot_enter(ctx->compile_jobs);
+    fa_status status = fa__slot_enter(ctx->compile_jobs);
+    if (status)
+        return status;
     uint64_t begin = fa__now_ns();
-    fa_status status = fa__compiler_compile(program, &ctx->target, entry);
+    status = fa__compiler_compile(program, &ctx->target, entry);
     uint64_t ns = fa__now_ns() - begin;
     fa__slot_leave();
     atomic_fetch_add(&ctx->counters.compile_ns, ns);
@@ -240,9 +242,11 @@ fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, char **o
         if (!*out)
             status = fa__fail_memory(program.source.len);
     } else if (status == FA_OK) {
-        fa__slot_enter(ctx->compile_jobs);
-        status = fa__compiler_ptx(&program, &ctx->target, out);
-        fa__slot_leave();
+        status = fa__slot_enter(ctx->compile_jobs);
+        if (status == FA_OK) {
+            status = fa__compiler_ptx(&program, &ctx->target, out);
+            fa__slot_leave();
+        }
     }
     fa__program_free(&program);
     return status;

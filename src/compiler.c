@@ -1,13 +1,14 @@
 #include "compiler.h"
 
 #include <nvrtc.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
 #include "dynlib.h"
+#include "fork.h"
 #include "status.h"
 
 /* X(name, required) */
@@ -38,8 +39,7 @@ static struct {
 #undef MEMBER
 } nvrtc;
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool is_open; /* under open_lock; everything in `nvrtc` is constant once it is true */
+static atomic_bool is_open; /* everything in `nvrtc` is constant once it is true */
 
 /* --- opening --- */
 
@@ -101,24 +101,25 @@ static fa_status open_library(void)
     return FA_OK;
 }
 
-fa_status fa__compiler_open(void)
-{
-    pthread_mutex_lock(&open_lock);
-    fa_status status = FA_OK;
-    if (!is_open) {
-        status = open_library();
-        is_open = status == FA_OK;
-    }
-    pthread_mutex_unlock(&open_lock);
-    return status;
-}
-
 static bool opened(void)
 {
-    pthread_mutex_lock(&open_lock);
-    bool yes = is_open;
-    pthread_mutex_unlock(&open_lock);
-    return yes;
+    return atomic_load_explicit(&is_open, memory_order_acquire);
+}
+
+fa_status fa__compiler_open(void)
+{
+    fa_status status = FA_OK;
+    if (opened())
+        return FA_OK;
+    fa__fork_watch();
+    pthread_mutex_lock(&fa__process_lock);
+    if (!opened()) {
+        status = open_library();
+        if (status == FA_OK)
+            atomic_store_explicit(&is_open, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&fa__process_lock);
+    return status;
 }
 
 int32_t fa__compiler_version(void)
@@ -150,30 +151,54 @@ static fa_status failed(const char *call, nvrtcResult result)
                     nvrtc.lib.path);
 }
 
-static fa_status check_arch(const fa__target *target)
+/* Room for every architecture that an NVRTC has listed so far, many times over. */
+#define MAX_ARCHS 256
+
+/* What NVRTC can compile for, as compute capabilities. *count 0: this NVRTC cannot tell. */
+static fa_status list_archs(int archs[MAX_ARCHS], int *count)
 {
+    *count = 0;
     if (!nvrtc.nvrtcGetNumSupportedArchs || !nvrtc.nvrtcGetSupportedArchs)
-        return FA_OK; /* NVRTC itself refuses what it does not know */
-    int count = 0, archs[256];
-    nvrtcResult result = nvrtc.nvrtcGetNumSupportedArchs(&count);
+        return FA_OK;
+    nvrtcResult result = nvrtc.nvrtcGetNumSupportedArchs(count);
     if (result != NVRTC_SUCCESS)
         return failed("nvrtcGetNumSupportedArchs", result);
-    if (count < 1 || count > 256)
-        return fa__fail(FA_ERR_NVRTC, "nvrtcGetNumSupportedArchs reports %d architectures", count);
+    if (*count < 1 || *count > MAX_ARCHS)
+        return fa__fail(FA_ERR_NVRTC, "nvrtcGetNumSupportedArchs reports %d architectures", *count);
     result = nvrtc.nvrtcGetSupportedArchs(archs);
-    if (result != NVRTC_SUCCESS)
-        return failed("nvrtcGetSupportedArchs", result);
+    return result == NVRTC_SUCCESS ? FA_OK : failed("nvrtcGetSupportedArchs", result);
+}
+
+static fa_status unsupported_arch(const fa__target *target)
+{
+    int archs[MAX_ARCHS], count = 0;
+    fa__buf list = {0};
+    fa_status status = list_archs(archs, &count);
+    if (status)
+        return status;
+    for (int i = 0; i < count; i++)
+        fa__buf_format(&list, "%ssm_%d", i ? ", " : "", archs[i]);
+    fa__fail(FA_ERR_ARCH,
+             "NVRTC %d.%d (%s) does not support architecture %s; it supports %s (from sm_90 on "
+             "also with "
+             "the suffix a)",
+             nvrtc.version / 1000, nvrtc.version % 1000 / 10, nvrtc.lib.path, target->arch,
+             list.data ? list.data : "what it does not list");
+    fa__buf_free(&list);
+    return FA_ERR_ARCH;
+}
+
+/* Only the number: whether a suffix exists for it is known to NVRTC alone. */
+static fa_status check_arch(const fa__target *target)
+{
+    int archs[MAX_ARCHS], count = 0;
+    fa_status status = list_archs(archs, &count);
+    if (status)
+        return status;
     for (int i = 0; i < count; i++)
         if (archs[i] == target->cc)
             return FA_OK;
-    fa__buf list = {0};
-    for (int i = 0; i < count; i++)
-        fa__buf_format(&list, "%ssm_%d", i ? ", " : "", archs[i]);
-    fa__fail(FA_ERR_ARCH, "NVRTC %d.%d (%s) does not support architecture %s; it supports %s",
-             nvrtc.version / 1000, nvrtc.version % 1000 / 10, nvrtc.lib.path, target->arch,
-             list.data ? list.data : "?");
-    fa__buf_free(&list);
-    return FA_ERR_ARCH;
+    return count ? unsupported_arch(target) : FA_OK;
 }
 
 static fa_status create(const fa__program *program, nvrtcProgram *out)
@@ -227,26 +252,20 @@ static fa_status compile_failed(nvrtcProgram handle, nvrtcResult result, const f
                                 const fa__target *target)
 {
     char *log = get_log(handle);
-    if (result == NVRTC_ERROR_COMPILATION || result == NVRTC_ERROR_INVALID_OPTION)
-        fa__fail(result == NVRTC_ERROR_COMPILATION ? FA_ERR_COMPILE : FA_ERR_OPTION,
-                 "%s does not compile for %s: %s\n%s", program->file, target->arch,
-                 nvrtc.nvrtcGetErrorString(result), log ? log : "(no log)");
+    fa_status status = FA_ERR_NVRTC;
+    if (result == NVRTC_ERROR_COMPILATION)
+        status = FA_ERR_COMPILE;
+    else if (result == NVRTC_ERROR_OUT_OF_MEMORY)
+        status = FA_ERR_OUT_OF_MEMORY;
+    else if (result == NVRTC_ERROR_INVALID_OPTION)
+        status = log && strstr(log, "--gpu-architecture") ? FA_ERR_ARCH : FA_ERR_OPTION;
+    if (status == FA_ERR_ARCH)
+        status = unsupported_arch(target);
     else
-        fa__fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA_ERR_OUT_OF_MEMORY : FA_ERR_NVRTC,
-                 "nvrtcCompileProgram failed on %s for %s: %s (%s)\n%s", program->file,
-                 target->arch, nvrtc.nvrtcGetErrorString(result), nvrtc.lib.path,
-                 log ? log : "(no log)");
+        fa__fail(status, "nvrtcCompileProgram failed on %s for %s: %s\n%s", program->file,
+                 target->arch, nvrtc.nvrtcGetErrorString(result), log ? log : "(no log)");
     free(log);
-    switch (result) {
-    case NVRTC_ERROR_COMPILATION:
-        return FA_ERR_COMPILE;
-    case NVRTC_ERROR_INVALID_OPTION:
-        return FA_ERR_OPTION;
-    case NVRTC_ERROR_OUT_OF_MEMORY:
-        return FA_ERR_OUT_OF_MEMORY;
-    default:
-        return FA_ERR_NVRTC;
-    }
+    return status;
 }
 
 /* `arch_option` is the whole --gpu-architecture option. */

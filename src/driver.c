@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "arch.h"
@@ -50,8 +51,9 @@ static struct {
     CUresult (*cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *);
 } cu;
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool is_open; /* everything in `cu` is constant once it is true */
+static atomic_bool
+    exiting; /* the driver's own exit handler runs after ours: no calls from then on */
 
 /* --- errors --- */
 
@@ -111,6 +113,11 @@ static fa_status load_symbols(void)
     return FA_OK;
 }
 
+static void on_exit_begin(void)
+{
+    atomic_store(&exiting, true);
+}
+
 static fa_status open_library(void)
 {
     static const char *const candidates[] = {"libcuda.so.1", "libcuda.so", NULL};
@@ -136,6 +143,8 @@ static fa_status open_library(void)
         return fa__fail(FA_ERR_CUDA_MISSING,
                         "the driver %s supports CUDA %d.%d; 12.0 or later is needed", cu.lib.path,
                         cu.version / 1000, cu.version % 1000 / 10);
+    if (atexit(on_exit_begin))
+        return fa__fail(FA_ERR_OUT_OF_MEMORY, "atexit failed");
     return FA_OK;
 }
 
@@ -144,7 +153,7 @@ fa_status fa__driver_open(void)
     fa__fork_watch();
     if (!atomic_load_explicit(&is_open, memory_order_acquire)) {
         fa_status status = FA_OK;
-        pthread_mutex_lock(&open_lock);
+        pthread_mutex_lock(&fa__process_lock);
         if (!atomic_load_explicit(&is_open, memory_order_relaxed)) {
             status = open_library();
             if (status == FA_OK) {
@@ -152,7 +161,7 @@ fa_status fa__driver_open(void)
                 atomic_store_explicit(&is_open, true, memory_order_release);
             }
         }
-        pthread_mutex_unlock(&open_lock);
+        pthread_mutex_unlock(&fa__process_lock);
         if (status)
             return status;
     }
@@ -234,11 +243,9 @@ fa_status fa__driver_primary_retain(int32_t ordinal, fa__cuctx *context)
 
 void fa__driver_primary_release(int32_t ordinal)
 {
-    /* Fails only when the driver is gone already (at exit): then there is nothing left to release.
-     */
-    CUdevice device = 0;
-    if (cu.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
-        (void)cu.cuDevicePrimaryCtxRelease(device);
+    /* A CUdevice is its ordinal. Fails only when the driver is gone (at exit), and the context with it. */
+    if (!atomic_load(&exiting))
+        (void)cu.cuDevicePrimaryCtxRelease(ordinal);
 }
 
 fa__cuctx fa__driver_current(void)
@@ -249,6 +256,9 @@ fa__cuctx fa__driver_current(void)
 
 fa_status fa__driver_enter(fa__cuctx context)
 {
+    if (atomic_load_explicit(&exiting, memory_order_acquire))
+        return fa__fail(FA_ERR_CUDA,
+                        "the process is exiting; the CUDA driver is not called any more");
     TRY(cuCtxPushCurrent, context);
     return FA_OK;
 }
@@ -347,35 +357,52 @@ static fa_status load(const void *cubin, const char *function_name, uint32_t sme
     return prepare(*function, smem_dynamic_bytes, nonportable_cluster, info);
 }
 
+/* Loading and unloading would end a capture that is under way on any thread in the strict modes; in
+ * relaxed mode, which is set for this thread meanwhile, they leave it valid. */
+static fa_status relax(CUstreamCaptureMode *mode)
+{
+    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (cu.cuThreadExchangeStreamCaptureMode)
+        TRY(cuThreadExchangeStreamCaptureMode, mode);
+    return FA_OK;
+}
+
+static void unrelax(CUstreamCaptureMode *mode)
+{
+    if (cu.cuThreadExchangeStreamCaptureMode)
+        (void)cu.cuThreadExchangeStreamCaptureMode(mode); /* it was the thread's before: accepted */
+}
+
 fa_status fa__driver_load(const void *cubin, const char *function_name, uint32_t smem_dynamic_bytes,
                           bool nonportable_cluster, fa__cumodule *module, fa__cufunction *function,
                           fa__function_info *info)
 {
-    /* In the strict modes a load would end a capture that is under way; in relaxed mode it does
-     * not. */
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstreamCaptureMode mode;
     *module = NULL;
     *function = NULL;
     *info = (fa__function_info){0};
-    if (cu.cuThreadExchangeStreamCaptureMode)
-        TRY(cuThreadExchangeStreamCaptureMode, &mode);
-    fa_status status =
+    fa_status status = relax(&mode);
+    if (status)
+        return status;
+    status =
         load(cubin, function_name, smem_dynamic_bytes, nonportable_cluster, module, function, info);
+    if (status && *module)
+        (void)cu.cuModuleUnload(*module); /* what matters is the failure that is being reported */
     if (status) {
-        fa__driver_unload(*module);
         *module = NULL;
         *function = NULL;
     }
-    if (cu.cuThreadExchangeStreamCaptureMode)
-        (void)cu.cuThreadExchangeStreamCaptureMode(&mode); /* putting back what was just accepted */
+    unrelax(&mode);
     return status;
 }
 
 void fa__driver_unload(fa__cumodule module)
 {
-    if (module)
-        (void)cu.cuModuleUnload(
-            module); /* fails only when the driver, and so the module, is gone */
+    CUstreamCaptureMode mode;
+    bool relaxed = relax(&mode) == FA_OK;
+    (void)cu.cuModuleUnload(module); /* fails only when the driver, and so the module, is gone */
+    if (relaxed)
+        unrelax(&mode);
 }
 
 /* --- launching --- */

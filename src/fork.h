@@ -1,14 +1,18 @@
-/* Noticing that this process is a fork of the one that made a handle: a counter that a child bumps.
- */
+/* What a fork does to the library: a child's copies of handles are refused, and the state of the whole
+ * process (opened libraries, compile slots) stays consistent. */
 #ifndef FA_FORK_H
 #define FA_FORK_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 extern atomic_uint
     fa__fork_count; /* forks between this process and the first that used the library */
 
-/* Registers the hook, once in the process; before any handle is made. */
+/* Guards all state of the process. Held across a fork, so that a child finds it free and whole. */
+extern pthread_mutex_t fa__process_lock;
+
+/* Registers the hooks, once in the process; before any handle is made. */
 void fa__fork_watch(void);
 
 static inline unsigned fa__fork_generation(void)

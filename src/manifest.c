@@ -265,7 +265,7 @@ static fa_status write_enum(fa__buf *out, const fa_param_info *p, int32_t value)
 {
     int32_t i = 0;
 
-    while (p->names[i] && i < value)
+    while (i < value && p->names[i])
         i++;
     if (value < 0 || !p->names[i])
         return fa__fail(FA_ERR_VALUE, "cannot write the manifest: %s is %d, which has no name",

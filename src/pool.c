@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "fork.h"
+#include "status.h"
+
 typedef struct task {
     struct task *next;
     fa__task run;
@@ -110,26 +113,36 @@ void fa__pool_stop(fa__pool *pool)
     free(pool);
 }
 
-/* --- compile slots --- */
+/* --- compile slots, under fa__process_lock --- */
 
-static pthread_mutex_t slot_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t slot_free = PTHREAD_COND_INITIALIZER;
 static uint32_t slots_taken;
+static unsigned slot_generation; /* of the process that took them */
 
-void fa__slot_enter(uint32_t limit)
+fa_status fa__slot_enter(uint32_t limit)
 {
-    pthread_mutex_lock(&slot_lock);
-    while (slots_taken >= limit)
-        pthread_cond_wait(&slot_free, &slot_lock);
-    slots_taken++;
-    pthread_mutex_unlock(&slot_lock);
+    fa_status status = FA_OK;
+    pthread_mutex_lock(&fa__process_lock);
+    if (slots_taken && slot_generation != fa__fork_generation()) {
+        status = fa__fail(
+            FA_ERR_FORKED,
+            "another thread was compiling when this process was forked, so NVRTC cannot be "
+            "used here; start the child with exec");
+    } else {
+        while (slots_taken >= limit)
+            pthread_cond_wait(&slot_free, &fa__process_lock);
+        slots_taken++;
+        slot_generation = fa__fork_generation();
+    }
+    pthread_mutex_unlock(&fa__process_lock);
+    return status;
 }
 
 void fa__slot_leave(void)
 {
-    pthread_mutex_lock(&slot_lock);
+    pthread_mutex_lock(&fa__process_lock);
     slots_taken--;
     /* Waiters may have different limits: each looks for itself. */
     pthread_cond_broadcast(&slot_free);
-    pthread_mutex_unlock(&slot_lock);
+    pthread_mutex_unlock(&fa__process_lock);
 }

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fajit.h"
+
 typedef struct fa__pool fa__pool;
 
 /* `run` is called on a worker; or on the thread that stops the pool, with `cancelled` set. */
@@ -15,8 +17,9 @@ bool fa__pool_add(fa__pool *pool, fa__task run, void *arg); /* false: out of mem
 /* Cancels what has not begun, waits for what has, and frees. NULL is ignored. */
 void fa__pool_stop(fa__pool *pool);
 
-/* The process's compile slots: enter waits until fewer than `limit` compiles run. */
-void fa__slot_enter(uint32_t limit);
+/* The process's compile slots: enter waits until fewer than `limit` compiles run. FA_ERR_FORKED in the
+ * child of a process that was compiling: NVRTC's own locks may never be released there. */
+fa_status fa__slot_enter(uint32_t limit);
 void fa__slot_leave(void);
 
 #endif

@@ -95,13 +95,16 @@ void fa__record_add(fa__record *record, const fa__op *op, const fa_spec *spec, c
 
 fa_status fa__record_write(fa__record *record, fa__buf *out)
 {
+    fa_status status = FA_OK;
     pthread_mutex_lock(&record->lock);
     bool lost = record->lost;
     fa__manifest_begin(out);
-    for (size_t i = 0; i < record->count; i++)
-        fa__manifest_add(out, &record->items[i].spec, i == 0);
+    for (size_t i = 0; i < record->count && status == FA_OK; i++)
+        status = fa__manifest_add(out, &record->items[i].spec, i == 0);
     fa__manifest_end(out);
     pthread_mutex_unlock(&record->lock);
+    if (status)
+        return status;
     if (lost || out->failed)
         return fa__fail(
             FA_ERR_OUT_OF_MEMORY,

@@ -220,7 +220,7 @@ Test(nvrtc_real, name_expressions_with_template_arguments)
     fixture f;
     scale_spec s;
     const char *const entries[] = {"kernel<float, 4>", "kernel<double, 2>", "space::plain",
-                                   "&space::plain", "kernel<fajit_test_alias, 1>"};
+                                   "::space::plain", "kernel<fajit_test_alias, 1>"};
     fa_context *ctx = open_real(&f, "sm_90a");
     for (size_t i = 0; i < 5; i++) {
         fa_kernel *kernel = NULL;
@@ -280,7 +280,7 @@ Test(nvrtc_real, constants_are_typed)
         .name = "typed.cu",
         .source =
             "#include \"fajit/dtype.cuh\"\n"
-            "namespace space { constexpr int twice(int x) { return 2 * x; } }\n"
+            "namespace space { __device__ constexpr int twice(int x) { return 2 * x; } }\n"
             "static_assert(N == -9223372036854775807LL - 1 && M == 9223372036854775807LL);\n"
             "static_assert(R == 0.1 && S < 0 && S * 2 == S + S && B);\n"
             "static_assert(sizeof(T) == 2 && F(3) == 6);\n"

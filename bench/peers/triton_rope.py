@@ -132,23 +132,13 @@ def measure_launch():
 def main():
     from torch_rope import for_each_case
 
-    runs = 1 if common.QUICK else 3
-    note = "torch and triton imported, context and tensors there"
-    for mode in ("template", "rope"):
-        attempt(
-            f"first_{mode}",
-            "triton",
-            common.cold_and_warm,
-            mode,
-            f"cold_{mode}",
-            f"first_{mode}",
-            "triton",
-            "TRITON_CACHE_DIR",
-            note,
-            runs,
-        )
     attempt("launch_template", "triton", measure_launch)
     for_each_case("triton", run)
+    note = "torch and triton imported, context and tensors there"
+    for mode in ("template", "rope"):
+        rows = (f"cold_{mode}", f"first_{mode}", "triton", "TRITON_CACHE_DIR", note)
+        runs = 1 if common.QUICK else 2
+        attempt(rows[1], "triton", common.cold_and_warm, mode, *rows, runs)
 
 
 if __name__ == "__main__":
