@@ -396,12 +396,13 @@ typedef struct fa_context_options {
         .size = sizeof(fa_context_options)                                                         \
     }
 
-/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults. The CUDA driver is opened now
- * (not offline), NVRTC by the first call that needs it. The driver is looked for at
- * FAJIT_CUDA_LIBRARY, else as libcuda.so.1; NVRTC at FAJIT_NVRTC_LIBRARY, else as libnvrtc.so.13
- * and .12 by the system's search, then in $CUDA_HOME, $CUDA_PATH and /usr/local/cuda. A cache
- * directory that cannot be used is a warning, not an error. Errors: CUDA_MISSING, NO_DEVICE, CUDA,
- * ARCH, VALUE, STRUCT_SIZE, OUT_OF_MEMORY, FORKED. */
+/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults. The CUDA driver is opened now (not
+ * offline): FAJIT_CUDA_LIBRARY, else libcuda.so.1 by the loader's search. NVRTC is looked for by the first
+ * request that is not in memory, and loaded by the first that has to be compiled: FAJIT_NVRTC_LIBRARY,
+ * else libnvrtc.so.13 or .12 in the lib64 and lib folders of $CUDA_HOME and $CUDA_PATH, the folders of
+ * LD_LIBRARY_PATH, /usr/local/cuda, the system's library folders, and last by the loader's search.
+ * A cache directory that cannot be used is a warning, not an error.
+ * Errors: CUDA_MISSING, NO_DEVICE, CUDA, ARCH, VALUE, LIMIT, STRUCT_SIZE, OUT_OF_MEMORY, FORKED. */
 FA_API fa_status fa_context_create(const fa_context_options *options, fa_context **out);
 
 /* Drops the caller's hold. Futures not yet waited for end with FA_ERR_CANCELLED unless running;

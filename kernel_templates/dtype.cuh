@@ -163,9 +163,7 @@ __device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COU
                          : "=r"(x.word[0]), "=r"(x.word[1])                                        \
                          : "l"(address));                                                          \
         } else if constexpr (BYTES == 4) {                                                         \
-            asm VOLATILE("ld.global" QUALIFIER ".u32 %0, [%1];"                                    \
-                         : "=r"(x.word[0])                                                         \
-                         : "l"(address));                                                          \
+            asm VOLATILE("ld.global" QUALIFIER ".u32 %0, [%1];" : "=r"(x.word[0]) : "l"(address)); \
         } else {                                                                                   \
             unsigned short half;                                                                   \
             asm VOLATILE("ld.global" QUALIFIER ".u16 %0, [%1];" : "=h"(half) : "l"(address));      \

@@ -3,10 +3,10 @@
 // An angle is kept in turns as a 64-bit fraction, so that going round the circle is the wrap-around
 // of unsigned arithmetic and costs no accuracy:
 //
-//     frequency(j) = base^(-2 j / rotary_dim) / (2 pi) * 2^64     (error a few units)
+//     frequency(j) = base^(-2 j / rotary_dim) / (2 pi) * 2^64     (error at most about 20)
 //     phase        = position * frequency(j)  mod 2^64
 //
-// At position p the phase is off by about 4 p 2^-64 turns: 10^-8 radians at p = 2^31.
+// At position p the phase is off by less than 20 p 2^-64 turns: 10^-8 radians at p = 2^31.
 #ifndef FAJIT_PHASE_CUH
 #define FAJIT_PHASE_CUH
 
@@ -26,9 +26,9 @@ __host__ __device__ __forceinline__ constexpr u64 multiply_high(u64 a, u64 b)
     return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-constexpr u64 LN2_Q64 = 0xb17217f7d1cf79acu;          // ln 2 * 2^64
-constexpr u64 INVERSE_2PI_Q64 = 0x28be60db9391054au;  // 2^64 / (2 pi)
-constexpr int LOG2_BASE_FRACTION_BITS = 54;           // log2(base) <= 1024
+constexpr u64 LN2_Q64 = 0xb17217f7d1cf79acu;         // ln 2 * 2^64
+constexpr u64 INVERSE_2PI_Q64 = 0x28be60db9391054au; // 2^64 / (2 pi)
+constexpr int LOG2_BASE_FRACTION_BITS = 54;          // log2(base) <= 1024
 
 __host__ __device__ constexpr u64 inverse_factorial(int n)
 {
@@ -49,22 +49,32 @@ template <int N = 1> __host__ __device__ __forceinline__ constexpr u64 decay_ser
         return coefficient - multiply_high(z, decay_series<N + 1>(z));
 }
 
-// Turns per position of pair j, times 2^64. log2(base) * 2^54 is quotient * rotary_dim + remainder.
-__host__ __device__ __forceinline__ constexpr u64 frequency(u64 quotient, unsigned remainder,
-                                                            unsigned rotary_dim, unsigned j)
+// base^(-2 j / rotary_dim) as 2^-whole * (1 - decay / 2^64).
+struct power {
+    u64 decay;
+    unsigned whole;
+};
+
+// log2(base) * 2^54 is quotient * rotary_dim + remainder; 2 j < rotary_dim <= 1024.
+__host__ __device__ __forceinline__ constexpr power base_power(u64 quotient, unsigned remainder,
+                                                               unsigned rotary_dim, unsigned j)
 {
     // 2 j / rotary_dim * log2(base) = whole + fraction / 2^64
     const u64 scaled = quotient * (2 * j);
     const u64 rest = (remainder * (2 * j) << 10) / rotary_dim; // remainder * 2 j < 2^20
     const u64 fraction = (scaled << 10) + rest;
     const u64 whole = (scaled >> LOG2_BASE_FRACTION_BITS) + (fraction < rest ? 1 : 0);
-
     const u64 z = multiply_high(fraction, LN2_Q64);
-    const u64 decay = multiply_high(z, decay_series(z));
-    const u64 value = INVERSE_2PI_Q64 - multiply_high(INVERSE_2PI_Q64, decay);
-    if (whole == 0)
+    return {multiply_high(z, decay_series(z)), static_cast<unsigned>(whole)};
+}
+
+// value times the power, off by less than 2 units.
+__host__ __device__ __forceinline__ constexpr u64 scale(u64 value, power by)
+{
+    value -= multiply_high(value, by.decay);
+    if (by.whole == 0)
         return value;
-    return whole > 63 ? 0 : ((value >> (whole - 1)) + 1) >> 1;
+    return by.whole > 63 ? 0 : ((value >> (by.whole - 1)) + 1) >> 1;
 }
 
 // frequency(j) of every pair, evaluated by the compiler.
@@ -73,12 +83,15 @@ template <int PAIRS> struct alignas(16) frequency_table {
 };
 
 template <int ROTARY_DIM>
-__host__ __device__ constexpr frequency_table<ROTARY_DIM / 2> make_frequency_table(u64 log2_base_q54)
+__host__ __device__ constexpr frequency_table<ROTARY_DIM / 2>
+make_frequency_table(u64 log2_base_q54)
 {
     frequency_table<ROTARY_DIM / 2> table{};
     for (unsigned j = 0; j < ROTARY_DIM / 2; j++)
-        table.value[j] = frequency(log2_base_q54 / ROTARY_DIM,
-                                   static_cast<unsigned>(log2_base_q54 % ROTARY_DIM), ROTARY_DIM, j);
+        table.value[j] =
+            scale(INVERSE_2PI_Q64,
+                  base_power(log2_base_q54 / ROTARY_DIM,
+                             static_cast<unsigned>(log2_base_q54 % ROTARY_DIM), ROTARY_DIM, j));
     return table;
 }
 
@@ -105,8 +118,8 @@ __host__ __device__ __forceinline__ sine_cosine phase_sine_cosine(u64 phase)
     // 2 pi in two parts: its rounding to float32 alone would cost half a unit in the last place.
     const float p = fmaf(fmaf(-75.4456061282f, s, 81.5937667887f), s, -41.3416723331f);
     const float sine = fmaf(t, 6.28318548202514648f, t * fmaf(p, s, -1.74845560007e-7f));
-    const float q = fmaf(fmaf(fmaf(59.2292464633f, s, -85.4432363749f), s, 64.939321848f), s,
-                         -19.7392086816f);
+    const float q =
+        fmaf(fmaf(fmaf(59.2292464633f, s, -85.4432363749f), s, 64.939321848f), s, -19.7392086816f);
     const float cosine = fmaf(q, s, 1.0f);
 
     const float first = quarter & 1 ? cosine : sine;

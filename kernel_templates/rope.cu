@@ -62,8 +62,8 @@ struct params {
     int log2_base_remainder;
     int batch, seqlen, head_dim, rotary_dim;
     int position_offset, max_position;
-    int width;            // elements of an access, at most VECTOR_WIDTH
-    int groups_q;         // of grid y
+    int width;              // elements of an access, at most VECTOR_WIDTH
+    int groups_q;           // of grid y
     unsigned rotary_blocks; // of grid x
 };
 static_assert(sizeof(params) == PARAM_BYTES, "host and kernel disagree about the parameters");
@@ -171,16 +171,18 @@ __device__ __forceinline__ angles<PAIRS> table_angles(const params &p, i64 posit
     return result;
 }
 
-constexpr int TABLE_DIM = ROTARY_DIM ? ROTARY_DIM : 2; // unused, and left out, when not baked
-__device__ const fajit::frequency_table<TABLE_DIM / 2> baked_frequencies =
-    fajit::make_frequency_table<TABLE_DIM>(static_cast<u64>(LOG2_BASE_Q54));
+// A template, so that it exists only in instances that use it.
+template <int R>
+__device__ const fajit::frequency_table<R / 2>
+    baked_frequencies = fajit::make_frequency_table<R>(static_cast<u64>(LOG2_BASE_Q54));
 
 template <int PAIRS>
 __device__ __forceinline__ void load_frequencies(const params &p, int pair, u64 (&to)[PAIRS])
 {
     if constexpr (ROTARY_DIM) {
         constexpr int step = PAIRS < 2 ? 1 : 2;
-        const u64 *from = baked_frequencies.value + pair;
+        constexpr int dim = ROTARY_DIM ? ROTARY_DIM : 2; // 2: this branch is not taken
+        const u64 *from = baked_frequencies<dim>.value + pair;
 #pragma unroll
         for (int i = 0; i < PAIRS; i += step) {
             const chunk<step * 8> x = fajit::load_reused<step * 8>(from + i);
@@ -189,10 +191,14 @@ __device__ __forceinline__ void load_frequencies(const params &p, int pair, u64 
                 to[i + k] = x.word[2 * k] | static_cast<u64>(x.word[2 * k + 1]) << 32;
         }
     } else {
+        const u64 quotient = p.log2_base_quotient;
+        const unsigned remainder = p.log2_base_remainder, dim = p.rotary_dim;
+        const fajit::power ratio = fajit::base_power(quotient, remainder, dim, 1);
+        to[0] =
+            fajit::scale(fajit::INVERSE_2PI_Q64, fajit::base_power(quotient, remainder, dim, pair));
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++)
-            to[i] = fajit::frequency(p.log2_base_quotient, p.log2_base_remainder, p.rotary_dim,
-                                     pair + i);
+        for (int i = 1; i < PAIRS; i++)
+            to[i] = fajit::scale(to[i - 1], ratio);
     }
 }
 

@@ -114,7 +114,7 @@ static const char *inspect(const char *path, const char *name, bool verify, fiel
     const char *text = NULL, *problem = NULL;
     int error = EFBIG;
     if (!verify) {
-        error = fa__file_read_prefix(path, PREFIX_BYTES, &bytes, &len);
+        error = fa__file_read_prefix(path, true, PREFIX_BYTES, &bytes, &len);
         if (error == 0 && len == PREFIX_BYTES &&
             !fa__entry_key_text(bytes, len, &text, &text_len)) {
             free(bytes);

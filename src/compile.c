@@ -107,7 +107,7 @@ static fa_status produce(fa_context *ctx, const fa__op *op, const fa_spec *spec,
     fa__program program = {0};
     fa__key key = {0};
     fa__entry entry = {0};
-    fa_status status = fa__compiler_open();
+    fa_status status = fa__compiler_identify();
     if (status == FA_OK)
         status = op->instantiate(spec, plan, &program);
     if (status == FA_OK && (program.source.failed || program.label.failed))

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "clock.h"
-#include "dynlib.h"
+#include "compiler_find.h"
 #include "fork.h"
 #include "status.h"
 
@@ -30,75 +30,25 @@
     X(nvrtcGetSupportedArchs, false)
 
 static struct {
+    fa__nvrtc_file file;
+    char id[96];
+    char name[128];
+} identity;
+
+static struct {
     fa__dynlib lib;
     int32_t version;
-    char id[96];
-    char compiler[128];
 #define MEMBER(name, required) __typeof__(&name) name;
     SYMBOLS(MEMBER)
 #undef MEMBER
 } nvrtc;
 
-static atomic_bool is_open; /* everything in `nvrtc` is constant once it is true */
+/* Set under fa__process_lock; what they stand for is constant once they are true. */
+static atomic_bool is_identified, is_open;
 
-/* --- opening --- */
-
-#define REMEDY                                                                                     \
-    "install the CUDA Toolkit or the nvidia-cuda-nvrtc wheel, or set FAJIT_NVRTC_LIBRARY to "      \
-    "the path of libnvrtc.so"
-
-static fa_status find_library(void)
+static bool identified(void)
 {
-    char home[2][4096] = {"", ""};
-    const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
-    const char *candidates[8];
-    size_t n = 0;
-    candidates[n++] = "libnvrtc.so.13";
-    candidates[n++] = "libnvrtc.so.12";
-    for (size_t i = 0; i < 2; i++) {
-        const char *root = getenv(variables[i]);
-        if (root && root[0]) {
-            snprintf(home[i], sizeof home[i], "%s/lib64/libnvrtc.so", root);
-            candidates[n++] = home[i];
-        }
-    }
-    candidates[n++] = "/usr/local/cuda/lib64/libnvrtc.so";
-    candidates[n++] = "libnvrtc.so";
-    candidates[n] = NULL;
-    if (fa__dynlib_open(&nvrtc.lib, "FAJIT_NVRTC_LIBRARY", candidates))
-        return FA_OK;
-    fa__fail(FA_ERR_NVRTC_MISSING, "cannot open the NVRTC library; " REMEDY ". Tried:%s",
-             nvrtc.lib.tried.data ? nvrtc.lib.tried.data : "");
-    fa__buf_free(&nvrtc.lib.tried);
-    return FA_ERR_NVRTC_MISSING;
-}
-
-static fa_status open_library(void)
-{
-    fa_status status = find_library();
-    if (status)
-        return status;
-#define LOAD(name, required)                                                                       \
-    *(void **)&nvrtc.name = fa__dynlib_symbol(&nvrtc.lib, #name);                                  \
-    if (!nvrtc.name && required)                                                                   \
-        return fa__fail(FA_ERR_NVRTC_MISSING,                                                      \
-                        "%s lacks the function " #name "; " REMEDY " (12.0 or later)",             \
-                        nvrtc.lib.path);
-    SYMBOLS(LOAD)
-#undef LOAD
-    int major = 0, minor = 0;
-    nvrtcResult result = nvrtc.nvrtcVersion(&major, &minor);
-    if (result != NVRTC_SUCCESS)
-        return fa__fail(FA_ERR_NVRTC_MISSING, "nvrtcVersion of %s failed: %s", nvrtc.lib.path,
-                        nvrtc.nvrtcGetErrorString(result));
-    if (major < 12)
-        return fa__fail(FA_ERR_NVRTC_MISSING, "%s is NVRTC %d.%d; 12.0 or later is needed; " REMEDY,
-                        nvrtc.lib.path, major, minor);
-    nvrtc.version = major * 1000 + minor * 10;
-    if (!fa__dynlib_build_id((const void *)nvrtc.nvrtcVersion, nvrtc.id, sizeof nvrtc.id))
-        return fa__fail(FA_ERR_NVRTC_MISSING, "cannot identify the build of %s", nvrtc.lib.path);
-    snprintf(nvrtc.compiler, sizeof nvrtc.compiler, "nvrtc %d.%d build %s", major, minor, nvrtc.id);
-    return FA_OK;
+    return atomic_load_explicit(&is_identified, memory_order_acquire);
 }
 
 static bool opened(void)
@@ -106,20 +56,112 @@ static bool opened(void)
     return atomic_load_explicit(&is_open, memory_order_acquire);
 }
 
-fa_status fa__compiler_open(void)
+/* --- opening --- */
+
+static fa_status load_symbols(void)
 {
-    fa_status status = FA_OK;
+#define LOAD(name, required)                                                                       \
+    *(void **)&nvrtc.name = fa__dynlib_symbol(&nvrtc.lib, #name);                                  \
+    if (!nvrtc.name && required)                                                                   \
+        return fa__fail(FA_ERR_NVRTC_MISSING,                                                      \
+                        "%s lacks the function " #name                                             \
+                        "; 12.0 or later is needed; " FA__NVRTC_REMEDY,                            \
+                        nvrtc.lib.path);
+    SYMBOLS(LOAD)
+#undef LOAD
+    return FA_OK;
+}
+
+static fa_status check_version(void)
+{
+    int major = 0, minor = 0;
+    nvrtcResult result = nvrtc.nvrtcVersion(&major, &minor);
+    if (result != NVRTC_SUCCESS)
+        return fa__fail(FA_ERR_NVRTC_MISSING, "nvrtcVersion of %s failed: %s", nvrtc.lib.path,
+                        nvrtc.nvrtcGetErrorString(result));
+    if (major < 12)
+        return fa__fail(FA_ERR_NVRTC_MISSING,
+                        "%s is NVRTC %d.%d; 12.0 or later is needed; " FA__NVRTC_REMEDY,
+                        nvrtc.lib.path, major, minor);
+    nvrtc.version = major * 1000 + minor * 10;
+    return FA_OK;
+}
+
+/* Keys that were made with one build must not be used for what another one compiles. */
+static fa_status check_same_build(const char *id)
+{
+    if (!identified() || strcmp(identity.id, id) == 0)
+        return FA_OK;
+    return fa__fail(
+        FA_ERR_NVRTC_MISSING,
+        "%s was replaced while this process was running (build %s was found first, now %s); "
+        "restart it",
+        nvrtc.lib.path, identity.id, id);
+}
+
+static fa_status open_library(void)
+{
+    char id[sizeof identity.id];
+    if (!identified())
+        fa__nvrtc_find(&identity.file);
+    fa_status status = fa__nvrtc_load(&identity.file, &nvrtc.lib);
+    if (status == FA_OK)
+        status = load_symbols();
+    if (status == FA_OK)
+        status = check_version();
+    if (status)
+        return status;
+    if (!fa__dynlib_loaded_id((const void *)nvrtc.nvrtcVersion, id, sizeof id))
+        return fa__fail(FA_ERR_NVRTC_MISSING, "cannot identify the build of %s", nvrtc.lib.path);
+    status = check_same_build(id);
+    if (status == FA_OK)
+        memcpy(identity.id, id, sizeof id);
+    return status;
+}
+
+/* Under fa__process_lock. */
+static fa_status open_once(void)
+{
     if (opened())
         return FA_OK;
+    fa_status status = open_library();
+    if (status == FA_OK)
+        atomic_store_explicit(&is_open, true, memory_order_release);
+    return status;
+}
+
+static fa_status identify_once(void)
+{
+    if (identified())
+        return FA_OK;
+    fa__nvrtc_find(&identity.file);
+    memcpy(identity.id, identity.file.id, sizeof identity.id);
+    fa_status status = identity.id[0] ? FA_OK : open_once();
+    if (status)
+        return status;
+    snprintf(identity.name, sizeof identity.name, "nvrtc build %s", identity.id);
+    atomic_store_explicit(&is_identified, true, memory_order_release);
+    return FA_OK;
+}
+
+static fa_status under_lock(fa_status (*step)(void))
+{
     fa__fork_watch();
     pthread_mutex_lock(&fa__process_lock);
-    if (!opened()) {
-        status = open_library();
-        if (status == FA_OK)
-            atomic_store_explicit(&is_open, true, memory_order_release);
-    }
+    fa_status status = step();
     pthread_mutex_unlock(&fa__process_lock);
     return status;
+}
+
+fa_status fa__compiler_identify(void)
+{
+    return identified() ? FA_OK : under_lock(identify_once);
+}
+
+fa_status fa__compiler_open(void)
+{
+    fa_status status = fa__compiler_identify();
+    return status || opened() ? status : under_lock(open_once);
 }
 
 int32_t fa__compiler_version(void)
@@ -134,12 +176,12 @@ const char *fa__compiler_path(void)
 
 const char *fa__compiler_id(void)
 {
-    return opened() ? nvrtc.id : "";
+    return identified() ? identity.id : "";
 }
 
 const char *fa__compiler_name(void)
 {
-    return opened() ? nvrtc.compiler : "";
+    return identified() ? identity.name : "";
 }
 
 /* --- compiling --- */

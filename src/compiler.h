@@ -5,13 +5,16 @@
 #include "entry.h"
 #include "op.h"
 
-/* Opens libnvrtc once in the process. FA_ERR_NVRTC_MISSING names what was tried and the remedy. */
+/* Finds out which NVRTC there is, once in the process, without loading it where its file tells.
+ * FA_ERR_NVRTC_MISSING names what was tried and the remedy. */
+fa_status fa__compiler_identify(void);
+const char *fa__compiler_name(void); /* after identify: "nvrtc build ID", a line of every key */
+
+/* Loads it, once in the process. */
 fa_status fa__compiler_open(void);
 int32_t fa__compiler_version(void);  /* 13000; 0 when not open */
 const char *fa__compiler_path(void); /* "" when not open */
-const char *
-fa__compiler_id(void); /* tells builds apart: the library's build id, else a digest of the file */
-const char *fa__compiler_name(void); /* "nvrtc 13.0 build ID": a line of every key */
+const char *fa__compiler_id(void);   /* tells builds of one version apart */
 
 /* Compiles to a cubin; the entry is the caller's. FA_ERR_COMPILE carries the whole log. */
 fa_status fa__compiler_compile(const fa__program *program, const fa__target *target,

@@ -26,7 +26,7 @@ static bool try_open(fa__dynlib *lib, const char *name)
 bool fa__dynlib_open(fa__dynlib *lib, const char *variable, const char *const *candidates)
 {
     *lib = (fa__dynlib){0};
-    const char *override = getenv(variable);
+    const char *override = variable ? getenv(variable) : NULL;
     if (override && override[0]) {
         if (try_open(lib, override))
             return true;
@@ -72,22 +72,46 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address)
     return false;
 }
 
-static bool note_build_id(const struct dl_phdr_info *info, const ElfW(Phdr) * ph, id_search *search)
+/* Looks through a run of ELF notes. */
+static bool notes_build_id(const unsigned char *at, size_t len, char *out, size_t size)
 {
-    const unsigned char *at = (const unsigned char *)(info->dlpi_addr + ph->p_vaddr);
-    const unsigned char *end = at + ph->p_memsz;
-    while ((size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
+    while (len >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) note;
         memcpy(&note, at, sizeof note);
-        size_t name = (note.n_namesz + 3u) & ~(size_t)3, desc = (note.n_descsz + 3u) & ~(size_t)3;
         at += sizeof note;
-        if (name > (size_t)(end - at) || desc > (size_t)(end - at) - name)
+        len -= sizeof note;
+        if (note.n_namesz > len || note.n_descsz > len)
+            return false;
+        size_t name = (note.n_namesz + 3u) & ~(size_t)3, desc = (note.n_descsz + 3u) & ~(size_t)3;
+        if (name + desc > len)
             return false;
         if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at, "GNU", 4) == 0) {
-            write_hex(at + name, note.n_descsz, search->out, search->size);
+            write_hex(at + name, note.n_descsz, out, size);
             return true;
         }
         at += name + desc;
+        len -= name + desc;
+    }
+    return false;
+}
+
+bool fa__dynlib_file_id(const unsigned char *head, size_t len, char *out, size_t size)
+{
+    ElfW(Ehdr) elf;
+    out[0] = '\0';
+    if (len < sizeof elf || memcmp(head, ELFMAG, SELFMAG) != 0)
+        return false;
+    memcpy(&elf, head, sizeof elf);
+    if (elf.e_phentsize != sizeof(ElfW(Phdr)))
+        return false;
+    for (size_t i = 0; i < elf.e_phnum; i++) {
+        ElfW(Phdr) ph;
+        if (elf.e_phoff > len || (i + 1) * sizeof ph > len - elf.e_phoff)
+            return false;
+        memcpy(&ph, head + elf.e_phoff + i * sizeof ph, sizeof ph);
+        if (ph.p_type == PT_NOTE && ph.p_offset <= len && ph.p_filesz <= len - ph.p_offset &&
+            notes_build_id(head + ph.p_offset, ph.p_filesz, out, size))
+            return true;
     }
     return false;
 }
@@ -100,7 +124,9 @@ static int find_id(struct dl_phdr_info *info, size_t size, void *user)
         return 0;
     for (size_t i = 0; i < info->dlpi_phnum && !search->found; i++)
         if (info->dlpi_phdr[i].p_type == PT_NOTE)
-            search->found = note_build_id(info, &info->dlpi_phdr[i], search);
+            search->found = notes_build_id(
+                (const unsigned char *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr),
+                info->dlpi_phdr[i].p_memsz, search->out, search->size);
     if (search->found)
         return 1;
 
@@ -118,7 +144,7 @@ static int find_id(struct dl_phdr_info *info, size_t size, void *user)
     return 1;
 }
 
-bool fa__dynlib_build_id(const void *symbol, char *out, size_t size)
+bool fa__dynlib_loaded_id(const void *symbol, char *out, size_t size)
 {
     id_search search = {.address = (uintptr_t)symbol, .out = out, .size = size};
     out[0] = '\0';

@@ -16,8 +16,11 @@ typedef struct fa__dynlib {
 bool fa__dynlib_open(fa__dynlib *lib, const char *variable, const char *const *candidates);
 void *fa__dynlib_symbol(const fa__dynlib *lib, const char *name); /* NULL: absent */
 
-/* What tells builds of one library apart: its ELF build id in hexadecimal, else a digest of its
- * read-only code and data. `symbol` is any function of the library. */
-bool fa__dynlib_build_id(const void *symbol, char *out, size_t size);
+/* What tells builds of one library apart: the build id that the linker wrote, in hexadecimal.
+ * From the first bytes of its file: false when there is none in them. */
+bool fa__dynlib_file_id(const unsigned char *head, size_t len, char *out, size_t size);
+/* From the loaded library; without a build id a digest of its read-only code and data. `symbol` is any
+ * function of the library. */
+bool fa__dynlib_loaded_id(const void *symbol, char *out, size_t size);
 
 #endif

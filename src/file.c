@@ -190,9 +190,10 @@ int fa__file_read(const char *path, bool plain, uint64_t limit, unsigned char **
     return read_file(path, plain, false, limit, bytes, len, info);
 }
 
-int fa__file_read_prefix(const char *path, uint64_t limit, unsigned char **bytes, size_t *len)
+int fa__file_read_prefix(const char *path, bool plain, uint64_t limit, unsigned char **bytes,
+                         size_t *len)
 {
-    return read_file(path, true, true, limit, bytes, len, NULL);
+    return read_file(path, plain, true, limit, bytes, len, NULL);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -33,8 +33,9 @@ int fa__file_make_dirs(const char *path, uint32_t permissions);
  * (symbolic links, FIFOs) instead of following or blocking. `info` may be NULL. */
 int fa__file_read(const char *path, bool plain, uint64_t limit, unsigned char **bytes, size_t *len,
                   fa__file_info *info);
-/* At most `limit` bytes from the beginning of a plain file. */
-int fa__file_read_prefix(const char *path, uint64_t limit, unsigned char **bytes, size_t *len);
+/* At most `limit` bytes from the beginning of a file. */
+int fa__file_read_prefix(const char *path, bool plain, uint64_t limit, unsigned char **bytes,
+                         size_t *len);
 
 /* Writes a new file in `dir` under a name that no other process or thread uses, to disk, and
  * appends its path to `path`. On failure no file is left and `path` is unchanged. */

@@ -1,4 +1,6 @@
-/* The typed constants that precede a template: the only text an instance adds to it. */
+/* The typed constants that precede a template: the only text an instance adds to it. They are `inline`
+ * because NVRTC puts the process number and the working directory into names of internal linkage, and a
+ * cubin must not depend on either. */
 #include "op.h"
 
 #include <limits.h>
@@ -11,26 +13,22 @@ void fa__prologue_begin(fa__buf *source)
 void fa__prologue_int(fa__buf *source, const char *name, int64_t value)
 {
     if (value == INT64_MIN) /* has no literal of its own */
-        fa__buf_format(source,
-                       "[[maybe_unused]] constexpr long long %s = -9223372036854775807LL - 1;\n",
+        fa__buf_format(source, "inline constexpr long long %s = -9223372036854775807LL - 1;\n",
                        name);
     else if (value >= INT32_MIN + 1 && value <= INT32_MAX)
-        fa__buf_format(source, "[[maybe_unused]] constexpr int %s = %lld;\n", name,
-                       (long long)value);
+        fa__buf_format(source, "inline constexpr int %s = %lld;\n", name, (long long)value);
     else
-        fa__buf_format(source, "[[maybe_unused]] constexpr long long %s = %lldLL;\n", name,
-                       (long long)value);
+        fa__buf_format(source, "inline constexpr long long %s = %lldLL;\n", name, (long long)value);
 }
 
 void fa__prologue_bool(fa__buf *source, const char *name, bool value)
 {
-    fa__buf_format(source, "[[maybe_unused]] constexpr bool %s = %s;\n", name,
-                   value ? "true" : "false");
+    fa__buf_format(source, "inline constexpr bool %s = %s;\n", name, value ? "true" : "false");
 }
 
 void fa__prologue_real(fa__buf *source, const char *name, double value)
 {
-    fa__buf_format(source, "[[maybe_unused]] constexpr double %s = ", name);
+    fa__buf_format(source, "inline constexpr double %s = ", name);
     fa__buf_hexfloat(source, value);
     fa__buf_text(source, ";\n");
 }

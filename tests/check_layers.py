@@ -19,7 +19,7 @@ LAYERS = [
     ["dynlib", "file", "json json_text", "pool", "tensor"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template"],
-    ["driver", "compiler", "ops/rope ops/rope_launch", "ops/template"],
+    ["driver", "compiler compiler_find", "ops/rope ops/rope_launch", "ops/template"],
     ["cache cache_impl cache_dirs cache_lock cache_lru cache_visit"],
     ["kernel", "record"],
     ["kernels"],

@@ -137,6 +137,34 @@ Test(api_compile, F04_compile_error_has_the_log_and_is_not_remembered)
     fixture_end(&f);
 }
 
+Test(api_compile, F23_names_of_4_kb)
+{
+    fixture f;
+    scale_spec s;
+    fa_kernel *kernel = NULL;
+    fa_kernel_info_t info = {.size = sizeof info};
+    char name[4097], source[4300];
+    memset(name, 'k', sizeof name);
+    name[sizeof name - 1] = '\0';
+    snprintf(source, sizeof source, "__global__ void %s(float *x) { x[0] = VALUE; }\n", name);
+    fixture_begin(&f);
+    for (int way = 0; way < 2; way++) { /* compiled, then read from disk */
+        fa_context *ctx = fixture_context();
+        scale_spec_init(&s, 1);
+        s.spec.tmpl.name = name;
+        s.spec.tmpl.entry = name;
+        s.spec.tmpl.source = source;
+        OK(fa_compile(ctx, &s.spec, &kernel));
+        OK(fa_kernel_info(kernel, &info));
+        cr_expect_eq(info.origin, way ? FA_ORIGIN_DISK : FA_ORIGIN_COMPILED);
+        cr_expect(strstr(info.entry, name), "the entry's name was cut");
+        cr_expect_eq(info.registers, 32);
+        fa_kernel_release(kernel);
+        fa_context_destroy(ctx);
+    }
+    fixture_end(&f);
+}
+
 Test(api_compile, unknown_entry_is_a_compile_error)
 {
     fixture f;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -129,6 +130,34 @@ Test(api_warm, manifest_round_trip)
     cr_expect_eq(report.compiled, 0u);
     OK(fa_seal(ctx));
     fa_kernel_release(fixture_compile(ctx, 103));
+    fa_context_destroy(ctx);
+    fixture_end(&f);
+}
+
+Test(api_warm, F24_odd_characters_in_every_path)
+{
+    fixture f;
+    char odd[400], library[800], manifest[800], command[PATH_MAX + 2000], path[PATH_MAX];
+    fa_context_info_t info = {.size = sizeof info};
+    fixture_begin(&f);
+    snprintf(odd, sizeof odd, "%s/a b'c\"$HOME %%s\xc3\xa4\\", f.dir);
+    cr_assert_eq(mkdir(odd, 0700), 0);
+    fixture_path("libfake_nvrtc.so", path, sizeof path);
+    snprintf(library, sizeof library, "%s/libnvrtc.so", odd);
+    setenv("ODD", library, 1);
+    snprintf(command, sizeof command, "cp '%s' \"$ODD\"", path);
+    cr_assert_eq(system(command), 0);
+    setenv("FAJIT_NVRTC_LIBRARY", library, 1);
+    setenv("FAJIT_CACHE_DIR", odd, 1);
+    fa_context *ctx = fixture_context();
+    fa_kernel_release(fixture_compile(ctx, 1));
+    OK(fa_context_info(ctx, &info));
+    cr_expect_str_eq(info.nvrtc_path, library);
+    cr_expect_str_eq(info.cache_dir, odd);
+    cr_expect_eq(fixture_files(odd, ".fajit"), 1u);
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", odd);
+    OK(fa_manifest_write(ctx, manifest));
+    OK(fa_warm_manifest(ctx, manifest, NULL, NULL));
     fa_context_destroy(ctx);
     fixture_end(&f);
 }

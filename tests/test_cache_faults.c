@@ -13,6 +13,7 @@ typedef enum action { NOTHING, FAIL, DIE, SHORTEN, INTERRUPT, LIE } action;
 static struct {
     action action;
     const char *only; /* NULL: every function */
+    const char *also; /* another one besides `only` */
     int error;
     long at; /* the first call that fails, from 1 */
     bool lasting;
@@ -27,7 +28,9 @@ static long opendirs, readdirs;
 /* What the call `name` shall fail with; 0: nothing. */
 static int strike(const char *name)
 {
-    if (!armed || plan.action == NOTHING || (plan.only && strcmp(plan.only, name) != 0))
+    const bool meant =
+        !plan.only || strcmp(plan.only, name) == 0 || (plan.also && strcmp(plan.also, name) == 0);
+    if (!armed || plan.action == NOTHING || !meant)
         return 0;
     plan.calls++;
     if (plan.action == INTERRUPT)
@@ -216,6 +219,7 @@ static void disarm(void)
 {
     armed = false;
     plan.action = NOTHING;
+    plan.also = NULL;
 }
 
 /* ---- every call of a sequence, failing in every way ------------------------------------------ */
@@ -578,6 +582,24 @@ Test(cache_faults, F21_the_cap_holds_without_locks)
         cr_assert_leq(take_census(dir).entry_bytes, each * 5, "after %u", n);
     }
     disarm();
+    fa__cache_close(cache);
+}
+
+Test(cache_faults, F21_a_total_that_cannot_be_written_is_not_trusted)
+{
+    const char *dir = in_scratch("c");
+    fa__cache *cache = cache_in(dir);
+    put_number(cache, 1, BYTES);
+    plan.also = "ftruncate";
+    arm(FAIL, "pwrite", EIO, 1, true);
+    put_number(cache, 2, BYTES);
+    disarm();
+    cr_assert(plan.fired);
+    cr_assert_eq(get_number(cache, 2, BYTES), 1);
+    check_total(dir, "after a put");
+    put_number(cache, 3, BYTES);
+    cr_assert(file_exists(in_scratch("c/size")));
+    check_total(dir, "after another put");
     fa__cache_close(cache);
 }
 

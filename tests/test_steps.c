@@ -213,11 +213,11 @@ Test(prologue, declarations)
     fa__prologue_end(&b, "x \"y\"\\z.cu");
     cr_expect_str_eq(b.data,
                      "#define FAJIT_INSTANCE 1\n"
-                     "[[maybe_unused]] constexpr int A = -5;\n"
-                     "[[maybe_unused]] constexpr long long B = 1099511627776LL;\n"
-                     "[[maybe_unused]] constexpr long long C = -9223372036854775807LL - 1;\n"
-                     "[[maybe_unused]] constexpr bool D = true;\n"
-                     "[[maybe_unused]] constexpr double E = 0x1p-1;\n"
+                     "inline constexpr int A = -5;\n"
+                     "inline constexpr long long B = 1099511627776LL;\n"
+                     "inline constexpr long long C = -9223372036854775807LL - 1;\n"
+                     "inline constexpr bool D = true;\n"
+                     "inline constexpr double E = 0x1p-1;\n"
                      "using F = float;\n"
                      "#include \"fajit/dtype.cuh\"\nusing G = fajit::bf16;\n"
                      "#line 1 \"x \\\"y\\\"\\\\z.cu\"\n");

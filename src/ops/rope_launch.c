@@ -212,10 +212,10 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
  * chip when there is little work. */
 static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t multiprocessors)
 {
-    int64_t heads = 2 * ROPE_HEADS_IN_FLIGHT;
+    int64_t heads = 2 * ROPE_HEADS_PER_GROUP;
     int64_t groups = divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads);
     if (blocks * groups < 8 * (int64_t)multiprocessors)
-        heads = ROPE_HEADS_IN_FLIGHT;
+        heads = ROPE_HEADS_PER_GROUP;
     int64_t fewest = divide_up(n->heads_q + n->heads_k, MAX_GRID_Y - 2); /* rounded up twice */
     return heads > fewest ? heads : fewest;
 }

@@ -6,6 +6,7 @@
  *   FAKE_BROKEN  without cuModuleLoadData */
 #include <cuda.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 
 #define MAX_DEVICES 8
 #define MAX_STACK 32
-#define MAX_FUNCTIONS 8
+#define MAX_FUNCTIONS 2
+#define MAX_NAME_BYTES 8192
 #define MODULE_DEVICE_BYTES 65536u
 #define CONTEXT_MAGIC 0x43545821u
 #define MODULE_MAGIC 0x4d4f4421u
@@ -30,7 +32,7 @@ struct CUctx_st {
 struct CUfunc_st {
     unsigned magic;
     struct CUmod_st *module;
-    char name[256];
+    char name[MAX_NAME_BYTES];
     bool params_known, loaded;
     int param_count, param_size[FAKE_MAX_PARAMS];
     int smem_dynamic_max;
@@ -84,8 +86,8 @@ static int device_count = 1;
 static int device_cc[MAX_DEVICES] = {90};
 static int smem_optin = 232448;
 static struct CUctx_st primary[MAX_DEVICES];
-static pid_t initialized_by;
-static bool gone;
+static atomic_int initialized_by; /* a process id */
+static atomic_bool gone;
 static struct CUstream_st *capturing; /* the one stream under global capture */
 static size_t launch_count, live_modules;
 static fake_launch last;
@@ -325,9 +327,10 @@ FAKE_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     if (!device_valid(device))
         RETURN(CUDA_ERROR_INVALID_DEVICE);
     pthread_mutex_lock(&fake_mutex);
-    primary[device].magic = CONTEXT_MAGIC;
-    primary[device].device = device;
-    primary[device].retains++;
+    if (primary[device].retains++ == 0) {
+        primary[device].magic = CONTEXT_MAGIC;
+        primary[device].device = device;
+    }
     pthread_mutex_unlock(&fake_mutex);
     fake_count("primary", 1);
     *context = &primary[device];
@@ -690,7 +693,7 @@ static CUresult launch(struct CUfunc_st *f, fake_launch *l, CUstream stream, voi
     CUresult result = check_launch(f, l, stream);
     if (result)
         return result;
-    snprintf(l->function, sizeof l->function, "%s", f->name);
+    snprintf(l->function, sizeof l->function, "%.255s", f->name);
     l->stream = stream;
     l->context = current();
     l->param_count = (size_t)f->param_count;

@@ -26,6 +26,7 @@
 #endif
 
 #define MAX_NAMES 8
+#define MAX_NAME_BYTES 8192
 #define PROGRAM_MAGIC 0x50524f47u
 
 typedef struct text {
@@ -250,7 +251,7 @@ static void plain_name(const char *expression, char *out, size_t size)
 static char *lower(const char *expression)
 {
     text t = {0};
-    char name[256];
+    char name[MAX_NAME_BYTES];
     plain_name(expression, name, sizeof name);
     text_add(&t, "_Z%zu%s", strlen(name), name);
     for (const char *c = strchr(expression, '<'); c && *c; c++)
@@ -468,7 +469,7 @@ static const char *check_options(nvrtcProgram p, int count, const char *const *o
 static bool resolve_names(nvrtcProgram p)
 {
     for (int i = 0; i < p->name_count; i++) {
-        char name[256];
+        char name[MAX_NAME_BYTES];
         const char *begin = NULL, *end = NULL;
         plain_name(p->expression[i], name, sizeof name);
         if (!find_kernel(p->source, name, &begin, &end)) {

@@ -1,4 +1,4 @@
-/* Double-precision reference of rope. Angles in long double. */
+/* Double-precision reference of rope. At position p an angle is off by about p * 10^-16. */
 #include "rope.h"
 
 #include <inttypes.h>
@@ -64,6 +64,11 @@ static int64_t position_of(oracle_case *c, int64_t b, int64_t n)
     return positions[b * a->positions_stride + n];
 }
 
+static double inverse_frequency(double base, int64_t pair, int64_t pairs)
+{
+    return 1 / pow(base, (double)pair / (double)pairs);
+}
+
 /* Cosine and sine of every pair at one position. */
 static void angles_at(oracle_case *c, int64_t position, double *cosines, double *sines)
 {
@@ -72,12 +77,12 @@ static void angles_at(oracle_case *c, int64_t position, double *cosines, double 
     const bool tables = s->angles == FA_ROPE_TABLES;
     const float *cos_table = tables ? oracle_rope_tensor(c, "cos")->host : NULL;
     const float *sin_table = tables ? oracle_rope_tensor(c, "sin")->host : NULL;
-    const long double base = s->base != 0 ? (long double)s->base : 10000.0L;
+    const double base = s->base != 0 ? s->base : 10000;
     for (int64_t j = 0; j < pairs; j++) {
         if (!tables) {
-            long double inv_freq = powl(base, -2.0L * (long double)j / (2.0L * (long double)pairs));
-            cosines[j] = (double)cosl((long double)position * inv_freq);
-            sines[j] = (double)sinl((long double)position * inv_freq);
+            double angle = (double)position * inverse_frequency(base, j, pairs);
+            cosines[j] = cos(angle);
+            sines[j] = sin(angle);
         } else if (position >= 0 && position < c->args.rope.max_position) {
             cosines[j] = (double)cos_table[position * pairs + j];
             sines[j] = (double)sin_table[position * pairs + j];
@@ -278,16 +283,15 @@ static void add_tables(oracle_case *c, const int64_t *extra)
 {
     fa_rope_args *a = &c->args.rope;
     const int64_t pairs = rotary_dim(c) / 2;
-    const long double base = c->spec.rope.base != 0 ? (long double)c->spec.rope.base : 10000.0L;
+    const double base = c->spec.rope.base != 0 ? c->spec.rope.base : 10000;
     a->max_position =
         (int32_t)(extra[MAX_POSITION] ? extra[MAX_POSITION] : highest_position(c, extra) + 1);
     float *cosines = add_tensor(c, "cos", FA_F32, a->max_position * pairs)->host;
     float *sines = add_tensor(c, "sin", FA_F32, a->max_position * pairs)->host;
     for (int64_t i = 0; i < a->max_position * pairs && cosines && sines; i++) {
-        long double angle =
-            (long double)(i / pairs) * powl(base, -(long double)(i % pairs) / (long double)pairs);
-        cosines[i] = (float)cosl(angle);
-        sines[i] = (float)sinl(angle);
+        double angle = (double)(i / pairs) * inverse_frequency(base, i % pairs, pairs);
+        cosines[i] = (float)cos(angle);
+        sines[i] = (float)sin(angle);
     }
 }
 

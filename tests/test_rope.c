@@ -1,0 +1,848 @@
+/* rope without a GPU: specs, plans, sources, every check of a launch's arguments, the grid; and the
+ * reference against golden data. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+#include "op.h"
+#include "ops/rope.h"
+#include "oracle/rope.h"
+
+static const fa__target target = {"sm_90a", 90, 232448};
+#define H200 132 /* multiprocessors */
+
+static fa_spec rope_spec(fa_rope_spec rope)
+{
+    fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
+    spec.rope = rope;
+    return spec;
+}
+
+static fa_status prepare(fa_spec *spec, fa__plan *plan)
+{
+    *plan = (fa__plan){0};
+    fa_status status = fa__spec_check_table(&fa__op_rope, spec);
+    if (!status)
+        status = fa__op_rope.validate(spec, &target);
+    return status ? status : fa__op_rope.plan(spec, &target, plan);
+}
+
+/* --- specs --- */
+
+Test(rope_spec, refusals_name_the_field)
+{
+    const struct {
+        fa_rope_spec rope;
+        fa_status status;
+        const char *word;
+    } cases[] = {
+        {{.head_dim = 64, .rotary_dim = 31}, FA_ERR_ROTARY_DIM, "rotary_dim = 31"},
+        {{.head_dim = 64, .rotary_dim = 1}, FA_ERR_ROTARY_DIM, "rotary_dim = 1"},
+        {{.head_dim = 64, .rotary_dim = 66}, FA_ERR_ROTARY_DIM, "head_dim = 64"},
+        {{.head_dim = 65}, FA_ERR_ROTARY_DIM, "head_dim = 65"},
+        {{.rotary_dim = 7}, FA_ERR_ROTARY_DIM, "rotary_dim = 7"},
+        {{.head_dim = 1}, FA_ERR_SIZE, "head_dim"},
+        {{.head_dim = -64}, FA_ERR_SIZE, "-64"},
+        {{.head_dim = 1026}, FA_ERR_LIMIT, "1024"},
+        {{.head_dim = 64, .rotary_dim = 1026}, FA_ERR_LIMIT, "rotary_dim"},
+        {{.head_dim = 64, .batch = -1}, FA_ERR_SIZE, "batch"},
+        {{.head_dim = 64, .heads_q = -1}, FA_ERR_SIZE, "heads_q"},
+        {{.head_dim = 64, .heads_k = -1}, FA_ERR_SIZE, "heads_k"},
+        {{.head_dim = 64, .seqlen = -1}, FA_ERR_SIZE, "seqlen"},
+        {{.head_dim = 64, .base = 1}, FA_ERR_VALUE, "base = 1"},
+        {{.head_dim = 64, .base = 0.5}, FA_ERR_VALUE, "base"},
+        {{.head_dim = 64, .base = -2}, FA_ERR_VALUE, "base"},
+        {{.head_dim = 64, .base = (double)INFINITY}, FA_ERR_VALUE, "base"},
+        {{.head_dim = 64, .base = (double)NAN}, FA_ERR_VALUE, "base"},
+        {{.head_dim = 64, .dtype = (fa_dtype)3}, FA_ERR_VALUE, "dtype"},
+        {{.head_dim = 64, .style = (fa_rope_style)2}, FA_ERR_VALUE, "style"},
+        {{.head_dim = 64, .angles = (fa_rope_angles)2}, FA_ERR_VALUE, "angles"},
+        {{.head_dim = 64, .positions = (fa_rope_positions)2}, FA_ERR_VALUE, "positions"},
+        {{.head_dim = 64, .layout = (fa_layout)2}, FA_ERR_VALUE, "layout"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fa_spec spec = rope_spec(cases[i].rope);
+        fa__plan plan;
+        REFUSED(prepare(&spec, &plan), cases[i].status, cases[i].word);
+    }
+}
+
+Test(rope_spec, defaults_are_filled_in)
+{
+    fa__plan plan;
+    fa_spec spec = rope_spec((fa_rope_spec){.head_dim = 64});
+    OK(prepare(&spec, &plan));
+    cr_expect_eq(spec.rope.rotary_dim, 64);
+    cr_expect_eq(spec.rope.base, 10000.0);
+    spec = rope_spec((fa_rope_spec){.head_dim = 7, .rotary_dim = 4, .base = 500000});
+    OK(prepare(&spec, &plan));
+    cr_expect_eq(spec.rope.rotary_dim, 4);
+    cr_expect_eq(spec.rope.base, 500000.0);
+    spec = rope_spec((fa_rope_spec){.angles = FA_ROPE_TABLES, .base = 500000});
+    OK(prepare(&spec, &plan));
+    cr_expect_eq(spec.rope.rotary_dim, 0);
+    cr_expect_eq(spec.rope.base, 0.0);
+}
+
+Test(rope_spec, widest_access_that_the_baked_sizes_allow)
+{
+    const fa_rope_style Q = FA_ROPE_HALF, I = FA_ROPE_INTERLEAVED;
+    const struct {
+        fa_rope_spec rope;
+        int width;
+    } cases[] = {
+        {{FA_F32, Q, 0, 0, 0, false, 64, 0, 0, 0, 0, 0, 0}, 4},
+        {{FA_BF16, Q, 0, 0, 0, false, 128, 0, 0, 0, 0, 0, 0}, 8},
+        {{FA_F16, Q, 0, 0, 0, false, 72, 0, 0, 0, 0, 0, 0}, 4},  /* 36 pairs */
+        {{FA_F16, I, 0, 0, 0, false, 72, 0, 0, 0, 0, 0, 0}, 8},  /* 72 neighbours */
+        {{FA_F32, Q, 0, 0, 0, false, 6, 0, 0, 0, 0, 0, 0}, 1},   /* 3 pairs */
+        {{FA_F32, I, 0, 0, 0, false, 6, 0, 0, 0, 0, 0, 0}, 2},   /* 6 neighbours */
+        {{FA_F32, Q, 0, 0, 0, false, 64, 32, 0, 0, 0, 0, 0}, 4}, /* 32 copied */
+        {{FA_F32, Q, 0, 0, 0, false, 67, 32, 0, 0, 0, 0, 0}, 1}, /* 35 copied */
+        {{FA_F32, Q, 0, 0, 0, true, 67, 32, 0, 0, 0, 0, 0}, 4},  /* none copied */
+        {{FA_F32, Q, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, 0}, 4},   /* known at launch */
+        {{FA_BF16, Q, 0, 0, 0, false, 0, 24, 0, 0, 0, 0, 0}, 4}, /* 12 pairs */
+        {{FA_BF16, I, 0, 0, 0, false, 0, 24, 0, 0, 0, 0, 0}, 8}, /* 24 neighbours */
+        {{FA_F32, Q, 0, 0, 0, false, 2, 0, 0, 0, 0, 0, 0}, 1},
+        {{FA_F16, Q, 0, 0, 0, false, 1000, 0, 0, 0, 0, 0, 0}, 4}, /* 500 pairs */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fa_spec spec = rope_spec(cases[i].rope);
+        fa__plan plan;
+        OK(prepare(&spec, &plan));
+        cr_expect_eq(plan.value[ROPE_VECTOR_WIDTH], cases[i].width, "case %zu: %d, not %d", i,
+                     plan.value[ROPE_VECTOR_WIDTH], cases[i].width);
+    }
+}
+
+Test(rope_spec, logarithm_of_the_base)
+{
+    /* Values of log2(base) * 2^54 by arithmetic of 200 bits. */
+    const struct {
+        double base;
+        uint64_t value;
+    } cases[] = {
+        {2, UINT64_C(1) << 54},
+        {4, UINT64_C(2) << 54},
+        {10000, UINT64_C(239370146084580908)},
+        {500000, UINT64_C(341040820617389378)},
+        {1.0000000000000002, 6},
+        {1.5, UINT64_C(10537747601094050)},
+        {1.7976931348623157e308, UINT64_C(18446744073709551613)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fa_spec spec = rope_spec((fa_rope_spec){.head_dim = 64, .base = cases[i].base});
+        fa__plan plan;
+        OK(prepare(&spec, &plan));
+        uint64_t value = fa__rope_log2_base(&plan);
+        uint64_t error = value > cases[i].value ? value - cases[i].value : cases[i].value - value;
+        cr_expect(error <= 1, "log2(%g): %llu, not %llu", cases[i].base, (unsigned long long)value,
+                  (unsigned long long)cases[i].value);
+    }
+}
+
+/* --- sources --- */
+
+static char *source_of(fa_rope_spec rope, char label[128])
+{
+    fa_spec spec = rope_spec(rope);
+    fa__plan plan;
+    fa__program program = {0};
+    OK(prepare(&spec, &plan));
+    OK(fa__op_rope.instantiate(&spec, &plan, &program));
+    char *text = strdup(program.source.data ? program.source.data : "");
+    if (label)
+        snprintf(label, 128, "%s", program.label.data);
+    cr_expect_str_eq(program.entry, "fajit_rope");
+    cr_expect_eq(program.header_count, fa__device_header_count);
+    fa__program_free(&program);
+    return text;
+}
+
+Test(rope_source, constants_stand_in_front_of_the_template)
+{
+    char label[128];
+    char *text = source_of((fa_rope_spec){.dtype = FA_BF16,
+                                          .style = FA_ROPE_INTERLEAVED,
+                                          .head_dim = 128,
+                                          .rotary_dim = 64,
+                                          .heads_q = 32,
+                                          .heads_k = 8,
+                                          .base = 500000},
+                           label);
+    const char *const lines[] = {
+        "#define FAJIT_INSTANCE 1\n",           "using Element = fajit::bf16;\n",
+        "constexpr bool INTERLEAVED = true;\n", "constexpr int HEAD_DIM = 128;\n",
+        "constexpr int ROTARY_DIM = 64;\n",     "constexpr int BATCH = 0;\n",
+        "constexpr int HEADS_Q = 32;\n",        "constexpr int HEADS_K = 8;\n",
+        "constexpr int VECTOR_WIDTH = 8;\n",    "#line 1 \"rope.cu\"\n"};
+    const char *template = strstr(text, fa__template_rope);
+    cr_assert_not_null(template);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        const char *line = strstr(text, lines[i]);
+        cr_expect(line && line < template, "missing in front of the template: %s", lines[i]);
+    }
+    cr_expect_str_eq(label, "rope bf16 interleaved D128 R64 H32 G8 base=500000");
+    free(text);
+    free(source_of(
+        (fa_rope_spec){.head_dim = 64, .batch = 4, .heads_q = 8, .heads_k = 8, .seqlen = 256},
+        label));
+    cr_expect_str_eq(label, "rope f32 half D64 B4 H8 G8 N256");
+}
+
+/* What cannot change the code must not split the cache; everything else must. */
+Test(rope_source, F33_every_parameter_but_the_layout_changes_the_source)
+{
+    const fa_rope_spec plain = {.head_dim = 64, .rotary_dim = 64, .base = 10000};
+    char *before = source_of(plain, NULL);
+    fa_rope_spec changed[13];
+    for (size_t i = 0; i < 13; i++)
+        changed[i] = plain;
+    changed[0].dtype = FA_F16;
+    changed[1].style = FA_ROPE_INTERLEAVED;
+    changed[2].angles = FA_ROPE_TABLES;
+    changed[3].positions = FA_ROPE_VECTOR;
+    changed[4].in_place = true;
+    changed[5].head_dim = 72;
+    changed[6].rotary_dim = 32;
+    changed[7].batch = 1;
+    changed[8].heads_q = 1;
+    changed[9].heads_k = 1;
+    changed[10].seqlen = 1;
+    changed[11].base = 10001;
+    changed[12].layout = FA_LAYOUT_BNHD;
+    for (size_t i = 0; i < 13; i++) {
+        char *after = source_of(changed[i], NULL);
+        cr_expect_eq(strcmp(before, after) == 0, i == 12, "change %zu", i);
+        free(after);
+    }
+    free(before);
+}
+
+/* --- launches --- */
+
+typedef struct launched {
+    fa_spec spec;
+    fa__plan plan;
+    fa_args args;
+    fa__launch launch;
+    fa__launch_room room;
+} launched;
+
+#define AT(address) ((void *)(uintptr_t)(address))
+
+/* Canonical: every tensor packed, far apart, aligned to 256 bytes. */
+static void launched_begin(launched *x, fa_rope_spec rope)
+{
+    *x = (launched){.spec = rope_spec(rope), .args = FA_ARGS_INIT(FA_OP_ROPE)};
+    OK(prepare(&x->spec, &x->plan));
+    x->args.rope = (fa_rope_args){.q = {AT(0x100000000), 0, 0, 0},
+                                  .k = {AT(0x200000000), 0, 0, 0},
+                                  .q_out = {AT(0x300000000), 0, 0, 0},
+                                  .k_out = {AT(0x400000000), 0, 0, 0},
+                                  .batch = rope.batch ? 0 : 4,
+                                  .heads_q = rope.heads_q ? 0 : 8,
+                                  .heads_k = rope.heads_k ? 0 : 8,
+                                  .seqlen = rope.seqlen ? 0 : 256,
+                                  .head_dim = rope.head_dim ? 0 : 64,
+                                  .positions = AT(0x500000000),
+                                  .positions_stride = 256,
+                                  .cos = AT(0x600000000),
+                                  .sin = AT(0x700000000),
+                                  .max_position = 256};
+}
+
+static fa_status launched_run(launched *x)
+{
+    return fa__op_rope.launch(&x->spec, &x->plan, H200, &x->args, &x->launch, &x->room);
+}
+
+static const rope_kernel_params *launched_params(const launched *x)
+{
+    cr_assert_eq(x->launch.params, (void **)x->room.params);
+    return x->launch.params[0];
+}
+
+Test(rope_launch, canonical_is_one_wave_of_small_blocks)
+{
+    launched x;
+    launched_begin(
+        &x, (fa_rope_spec){.head_dim = 64, .batch = 4, .heads_q = 8, .heads_k = 8, .seqlen = 256});
+    OK(launched_run(&x));
+    cr_expect_not(x.launch.empty);
+    cr_expect_eq(x.launch.block[0], 128u);
+    cr_expect_eq(x.launch.grid[0], 64u); /* 1024 tokens of 8 units */
+    cr_expect_eq(x.launch.grid[1], 4u);  /* 4 heads each */
+    cr_expect_eq(x.launch.grid[2], 1u);
+    const rope_kernel_params *k = launched_params(&x);
+    cr_expect_eq(k->width, 4);
+    cr_expect_eq(k->groups_q, 2);
+    cr_expect_eq(k->rotary_blocks, 64u);
+    cr_expect_eq(k->q.in, 0x100000000u);
+    cr_expect_eq(k->k.in, 0x200000000u);
+    cr_expect_eq(k->q.out, 0x300000000u);
+    cr_expect_eq(k->k.out, 0x400000000u);
+    cr_expect_eq(k->q.in_batch, 8 * 256 * 64);
+    cr_expect_eq(k->q.in_head, 256 * 64);
+    cr_expect_eq(k->q.in_token, 64);
+}
+
+Test(rope_launch, packed_strides_follow_the_layout)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.layout = FA_LAYOUT_BNHD, .head_dim = 64});
+    x.args.rope.heads_k = 2;
+    OK(launched_run(&x));
+    const rope_kernel_params *k = launched_params(&x);
+    cr_expect_eq(k->q.in_batch, 256 * 8 * 64);
+    cr_expect_eq(k->q.in_token, 8 * 64);
+    cr_expect_eq(k->q.in_head, 64);
+    cr_expect_eq(k->k.out_batch, 256 * 2 * 64);
+    cr_expect_eq(k->k.out_token, 2 * 64);
+    cr_expect_eq(k->k.heads, 2);
+}
+
+/* Walks the grid as the kernel does and counts who comes where. */
+static void expect_covered(launched *x, int tokens, int heads_q, int heads_k, int rotated,
+                           int copied)
+{
+    const rope_kernel_params *k = launched_params(x);
+    const uint64_t threads = x->launch.block[0];
+    const uint64_t rotary = k->rotary_blocks, copying = x->launch.grid[0] - rotary;
+    cr_expect(rotary * threads >= (uint64_t)tokens * (uint64_t)rotated);
+    cr_expect((rotary - 1) * threads < (uint64_t)tokens * (uint64_t)rotated);
+    cr_expect(copying * threads >= (uint64_t)tokens * (uint64_t)copied);
+    cr_expect(copying == 0 || (copying - 1) * threads < (uint64_t)tokens * (uint64_t)copied);
+    int done[2] = {0, 0};
+    for (uint32_t group = 0; group < x->launch.grid[1]; group++) {
+        const bool is_k = group >= (uint32_t)k->groups_q;
+        const rope_tensor_params *t = is_k ? &k->k : &k->q;
+        int first = (int)(group - (is_k ? (uint32_t)k->groups_q : 0)) * t->heads_per_group;
+        int left = t->heads - first;
+        cr_expect(first == done[is_k] && left > 0, "group %u begins at head %d of %d", group, first,
+                  t->heads);
+        done[is_k] += left < t->heads_per_group ? left : t->heads_per_group;
+    }
+    cr_expect_eq(done[0], heads_q);
+    cr_expect_eq(done[1], heads_k);
+}
+
+Test(rope_launch, every_head_and_unit_is_covered_once)
+{
+    static const int head_counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 31, 40, 64, 70000};
+    static const int sizes[] = {1, 3, 17, 128, 4096};
+    static const int dims[][2] = {{2, 2},   {6, 6},   {46, 46}, {64, 64},     {64, 32},
+                                  {72, 72}, {80, 32}, {67, 4},  {1000, 1000}, {1024, 2}};
+    for (size_t h = 0; h < 16; h++)
+        for (size_t g = 0; g < 16; g++)
+            for (size_t s = 0; s < 5; s++)
+                for (size_t d = 0; d < 10; d++) {
+                    const int head_dim = dims[d][0], rotary_dim = dims[d][1];
+                    if (!head_counts[h] && !head_counts[g])
+                        continue;
+                    launched x;
+                    launched_begin(&x,
+                                   (fa_rope_spec){.head_dim = head_dim, .rotary_dim = rotary_dim});
+                    x.args.rope.heads_q = head_counts[h];
+                    x.args.rope.heads_k = head_counts[g];
+                    x.args.rope.seqlen = sizes[s];
+                    x.args.rope.batch = 2;
+                    x.args.rope.k.data = AT(INT64_C(2) << 44);
+                    x.args.rope.q_out.data = AT(INT64_C(3) << 44);
+                    x.args.rope.k_out.data = AT(INT64_C(4) << 44);
+                    OK(launched_run(&x));
+                    const int width = launched_params(&x)->width;
+                    expect_covered(&x, 2 * sizes[s], head_counts[h], head_counts[g],
+                                   rotary_dim / 2 / width, (head_dim - rotary_dim) / width);
+                }
+}
+
+Test(rope_launch, F53_more_work_than_a_grid_holds_is_refused)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.head_dim = 2, .in_place = true});
+    x.args.rope.batch = INT32_MAX;
+    x.args.rope.seqlen = 128;
+    x.args.rope.heads_q = x.args.rope.heads_k = 1;
+    x.args.rope.k.data = AT(INT64_C(1) << 50);
+    OK(launched_run(&x)); /* exactly at the limit */
+    cr_expect_eq(x.launch.grid[0], (uint32_t)INT32_MAX);
+    x.args.rope.seqlen = 129;
+    REFUSED(launched_run(&x), FA_ERR_GEOMETRY, "grid.x");
+    x.args.rope.seqlen = INT32_MAX;
+    x.args.rope.k.data = NULL;
+    REFUSED(launched_run(&x), FA_ERR_STRIDE, "address space");
+}
+
+Test(rope_launch, width_follows_pointers_and_strides)
+{
+    const fa_rope_spec spec = {.dtype = FA_F16, .head_dim = 64};
+    launched x;
+    launched_begin(&x, spec);
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->width, 8);
+    for (int shift = 1; shift < 16; shift++) { /* elements off a multiple of 16 bytes */
+        void **pointers[] = {&x.args.rope.q.data, &x.args.rope.k.data, &x.args.rope.q_out.data,
+                             &x.args.rope.k_out.data};
+        for (int i = 0; i < 4; i++) {
+            launched_begin(&x, spec);
+            *pointers[i] = (char *)*pointers[i] + 2 * shift;
+            OK(launched_run(&x));
+            int expected = shift % 2 ? 1 : shift % 4 ? 2 : shift % 8 ? 4 : 8;
+            cr_expect_eq(launched_params(&x)->width, expected, "pointer %d + %d", i, shift);
+        }
+    }
+    launched_begin(&x, spec);
+    x.args.rope.q.stride_token = 68; /* 136 bytes: 8 divides it */
+    x.args.rope.q.stride_head = 68 * 256;
+    x.args.rope.q.stride_batch = 68 * 256 * 8;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->width, 4);
+    x.args.rope.q.stride_head += 1;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->width, 1);
+}
+
+Test(rope_launch, width_follows_dynamic_head_dim)
+{
+    const int dims[][2] = {{64, 8}, {72, 4}, {80, 8}, {46, 1}, {6, 1}, {1000, 4}, {2, 1}, {12, 2}};
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        launched x;
+        launched_begin(&x, (fa_rope_spec){.dtype = FA_BF16});
+        x.args.rope.head_dim = dims[i][0];
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->width, dims[i][1], "head_dim %d", dims[i][0]);
+        cr_expect_eq(launched_params(&x)->rotary_dim, dims[i][0]);
+    }
+}
+
+Test(rope_launch, width_follows_the_tables)
+{
+    const struct {
+        fa_rope_style style;
+        int shift, width;
+    } cases[] = {{FA_ROPE_HALF, 0, 8},        {FA_ROPE_HALF, 4, 1},
+                 {FA_ROPE_HALF, 8, 2},        {FA_ROPE_INTERLEAVED, 0, 8},
+                 {FA_ROPE_INTERLEAVED, 4, 2}, {FA_ROPE_INTERLEAVED, 8, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        launched_begin(&x, (fa_rope_spec){.dtype = FA_F16,
+                                          .style = cases[i].style,
+                                          .angles = FA_ROPE_TABLES,
+                                          .head_dim = 64});
+        x.args.rope.sin = AT((uintptr_t)x.args.rope.sin + (uintptr_t)cases[i].shift);
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->width, cases[i].width, "case %zu", i);
+    }
+}
+
+Test(rope_launch, K32_strides_of_dimensions_of_size_1_are_ignored)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.dtype = FA_F16, .head_dim = 64});
+    x.args.rope.batch = 1;
+    x.args.rope.q_out.stride_batch = INT64_MIN + 1;
+    x.args.rope.q_out.stride_head = 64 * 256;
+    x.args.rope.q_out.stride_token = 64;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->width, 8);
+    cr_expect_eq(launched_params(&x)->q.out_batch, 0);
+}
+
+Test(rope_launch, K22_inputs_may_be_expanded)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64});
+    x.args.rope.k.stride_token = 64; /* one key head and batch seen by all */
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->k.in_head, 0);
+    cr_expect_eq(launched_params(&x)->k.in_batch, 0);
+}
+
+Test(rope_launch, empty_work_succeeds)
+{
+    for (int i = 0; i < 5; i++) {
+        launched x;
+        launched_begin(&x, (fa_rope_spec){0});
+        fa_rope_args *a = &x.args.rope;
+        if (i == 0)
+            a->batch = 0;
+        if (i == 1)
+            a->seqlen = 0;
+        if (i == 2)
+            a->head_dim = 0;
+        if (i == 3)
+            a->heads_q = a->heads_k = 0;
+        if (i == 4) {
+            a->heads_q = 0;
+            a->k.data = NULL;
+        }
+        a->q.data = a->q_out.data = NULL; /* tensors without elements often have no memory */
+        OK(launched_run(&x));
+        cr_expect(x.launch.empty, "case %d", i);
+    }
+}
+
+Test(rope_launch, q_alone_and_k_alone)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64});
+    x.args.rope.k.data = x.args.rope.k_out.data = NULL;
+    OK(launched_run(&x));
+    cr_expect_eq(x.launch.grid[1], (uint32_t)launched_params(&x)->groups_q);
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64});
+    x.args.rope.heads_q = 0;
+    x.args.rope.q.data = x.args.rope.q_out.data = NULL;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->groups_q, 0);
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64, .heads_k = 8});
+    x.args.rope.k.data = NULL;
+    REFUSED(launched_run(&x), FA_ERR_NULL_POINTER, "heads_k = 8 is baked");
+}
+
+/* --- bad arguments --- */
+
+typedef void change(fa_rope_args *a);
+
+/* A refusal for each kind of spec: X(status, word, statement on `a`). */
+#define REFUSALS(NAME, LIST)                                                                       \
+    static void NAME(fa_rope_spec spec)                                                            \
+    {                                                                                              \
+        launched x;                                                                                \
+        fa_rope_args *a = &x.args.rope;                                                            \
+        LIST(REFUSAL_CHECK)                                                                        \
+    }
+#define REFUSAL_CHECK(status, word, statement)                                                     \
+    launched_begin(&x, spec);                                                                      \
+    OK(launched_run(&x));                                                                          \
+    statement;                                                                                     \
+    REFUSED(launched_run(&x), status, word);
+
+#define PLAIN(X)                                                                                   \
+    X(FA_ERR_NULL_POINTER, "fa_rope_args.q)", a->q.data = NULL)                                    \
+    X(FA_ERR_NULL_POINTER, "q_out", a->q_out.data = NULL)                                          \
+    X(FA_ERR_NULL_POINTER, "k_out", a->k_out.data = NULL)                                          \
+    X(FA_ERR_MISALIGNED, "fa_rope_args.q)", a->q.data = AT(0x100000002))                           \
+    X(FA_ERR_MISALIGNED, "fa_rope_args.k)", a->k.data = AT(0x200000001))                           \
+    X(FA_ERR_MISALIGNED, "q_out", a->q_out.data = AT(0x300000002))                                 \
+    X(FA_ERR_MISALIGNED, "k_out", a->k_out.data = AT(0x400000003))                                 \
+    X(FA_ERR_SIZE, "batch = -1", a->batch = -1)                                                    \
+    X(FA_ERR_SIZE, "heads_q = -8", a->heads_q = -8)                                                \
+    X(FA_ERR_SIZE, "heads_k = -1", a->heads_k = -1)                                                \
+    X(FA_ERR_SIZE, "seqlen = -2147483648", a->seqlen = INT32_MIN)                                  \
+    X(FA_ERR_BAKED, "head_dim = 32", a->head_dim = 32)                                             \
+    X(FA_ERR_ALIAS, "q_out", a->q_out.data = a->q.data)                                            \
+    X(FA_ERR_ALIAS, "k_out", a->k_out.data = a->q_out.data)                                        \
+    X(FA_ERR_ALIAS, "k_out", a->k_out.data = (char *)a->q.data + 4 * 8 * 256 * 64 * 4 - 4)         \
+    X(FA_ERR_ALIAS, "q_out", a->q_out.data = (char *)a->k.data - 4 * 8 * 256 * 64 * 4 + 4)         \
+    X(FA_ERR_STRIDE, "stride_token = 63",                                                          \
+      (a->q_out.stride_token = 63, a->q_out.stride_head = 64 * 256,                                \
+       a->q_out.stride_batch = 64 * 256 * 8))                                                      \
+    X(FA_ERR_STRIDE, "stride_head = 0", a->k_out.stride_token = 64)                                \
+    X(FA_ERR_STRIDE, "stride_batch = 131008",                                                      \
+      (a->q_out.stride_token = 64, a->q_out.stride_head = 64 * 256,                                \
+       a->q_out.stride_batch = 64 * 256 * 8 - 64))                                                 \
+    X(FA_ERR_STRIDE, "address space", a->q.stride_head = INT64_MAX)                                \
+    X(FA_ERR_STRIDE, "address space", a->q.stride_token = INT64_MIN)                               \
+    X(FA_ERR_STRIDE, "address space", a->k.stride_batch = INT64_C(1) << 57)
+
+REFUSALS(refuse_plain, PLAIN)
+
+Test(rope_refusals, plain)
+{
+    refuse_plain((fa_rope_spec){.head_dim = 64});
+}
+
+#define BAKED(X)                                                                                   \
+    X(FA_ERR_BAKED, "batch = 5 at launch, but 4", a->batch = 5)                                    \
+    X(FA_ERR_BAKED, "heads_q", a->heads_q = 7)                                                     \
+    X(FA_ERR_BAKED, "heads_k", a->heads_k = 1)                                                     \
+    X(FA_ERR_BAKED, "seqlen", a->seqlen = 255)                                                     \
+    X(FA_ERR_BAKED, "head_dim", a->head_dim = 128)                                                 \
+    X(FA_ERR_SIZE, "batch = -4", a->batch = -4)                                                    \
+    X(FA_ERR_NULL_POINTER, "heads_k = 8 is baked", a->k.data = NULL)
+
+REFUSALS(refuse_baked, BAKED)
+
+Test(rope_refusals, baked)
+{
+    refuse_baked(
+        (fa_rope_spec){.head_dim = 64, .batch = 4, .heads_q = 8, .heads_k = 8, .seqlen = 256});
+    launched x; /* the same values are welcome */
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64, .batch = 4});
+    x.args.rope.batch = 4;
+    x.args.rope.head_dim = 64;
+    OK(launched_run(&x));
+}
+
+#define DYNAMIC(X)                                                                                 \
+    X(FA_ERR_LIMIT, "head_dim = 1026", a->head_dim = 1026)                                         \
+    X(FA_ERR_ROTARY_DIM, "head_dim = 63", a->head_dim = 63)                                        \
+    X(FA_ERR_SIZE, "head_dim = -64", a->head_dim = -64)
+
+REFUSALS(refuse_dynamic, DYNAMIC)
+
+Test(rope_refusals, dynamic_head_dim)
+{
+    refuse_dynamic((fa_rope_spec){0});
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.rotary_dim = 32});
+    OK(launched_run(&x));
+    x.args.rope.head_dim = 30;
+    REFUSED(launched_run(&x), FA_ERR_ROTARY_DIM, "head_dim = 30");
+    x.args.rope.head_dim = 33; /* an odd one is fine when its tail is copied */
+    OK(launched_run(&x));
+}
+
+#define VECTOR(X)                                                                                  \
+    X(FA_ERR_NULL_POINTER, "positions", a->positions = NULL)                                       \
+    X(FA_ERR_MISALIGNED, "positions", a->positions = AT(0x500000002))                              \
+    X(FA_ERR_STRIDE, "positions_stride = -256", a->positions_stride = -256)                        \
+    X(FA_ERR_STRIDE, "positions_stride", a->positions_stride = INT64_MAX)                          \
+    X(FA_ERR_ALIAS, "overlaps positions", a->positions = a->q_out.data)
+
+REFUSALS(refuse_vector, VECTOR)
+
+#define TABLES(X)                                                                                  \
+    X(FA_ERR_NULL_POINTER, "cos", a->cos = NULL)                                                   \
+    X(FA_ERR_NULL_POINTER, "sin", a->sin = NULL)                                                   \
+    X(FA_ERR_MISALIGNED, "cos", a->cos = AT(0x600000002))                                          \
+    X(FA_ERR_SIZE, "max_position = 0", a->max_position = 0)                                        \
+    X(FA_ERR_SIZE, "max_position = -1", a->max_position = -1)                                      \
+    X(FA_ERR_LIMIT, "0 to 254", a->max_position = 255)                                             \
+    X(FA_ERR_LIMIT, "positions 1 to 256", a->position_offset = 1)                                  \
+    X(FA_ERR_LIMIT, "positions -1 to", a->position_offset = -1)                                    \
+    X(FA_ERR_LIMIT, "to 2147483902", a->position_offset = INT32_MAX - 0)                           \
+    X(FA_ERR_ALIAS, "overlaps cos", a->cos = (float *)a->k_out.data - 1)                           \
+    X(FA_ERR_ALIAS, "overlaps sin", a->sin = a->q_out.data)
+
+REFUSALS(refuse_tables, TABLES)
+
+Test(rope_refusals, positions_and_tables)
+{
+    refuse_vector((fa_rope_spec){.head_dim = 64, .positions = FA_ROPE_VECTOR});
+    refuse_tables((fa_rope_spec){.head_dim = 64, .angles = FA_ROPE_TABLES});
+    launched x; /* a vector's positions are only known on the device */
+    launched_begin(
+        &x, (fa_rope_spec){.head_dim = 64, .angles = FA_ROPE_TABLES, .positions = FA_ROPE_VECTOR});
+    x.args.rope.max_position = 3;
+    x.args.rope.positions_stride = 0;
+    OK(launched_run(&x));
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64}); /* computed angles go anywhere */
+    x.args.rope.position_offset = INT32_MIN;
+    OK(launched_run(&x));
+}
+
+/* --- slices of one buffer --- */
+
+/* [batch, token, 3 kinds of head, head_dim] and the other ways to fuse q, k and v. */
+Test(rope_launch, K38_slices_of_a_fused_tensor_are_apart)
+{
+    launched x;
+    fa_rope_args *a = &x.args.rope;
+    const fa_rope_spec in_place = {.head_dim = 64, .in_place = true};
+    char *base = AT(0x100000000);
+
+    launched_begin(&x, in_place); /* heads of q, then k, then v, in each token */
+    a->q = (fa_tensor){base, 256 * 24 * 64, 64, 24 * 64};
+    a->k = (fa_tensor){base + 8 * 64 * 4, 256 * 24 * 64, 64, 24 * 64};
+    OK(launched_run(&x));
+    a->k.data = base + 7 * 64 * 4; /* q's last head */
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+    a->k.data = base + 8 * 64 * 4 - 4; /* its last element */
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+    a->k.data = base + 16 * 64 * 4;
+    OK(launched_run(&x));
+    a->k.data = base + 17 * 64 * 4; /* k's last head is the next token's first of q */
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+
+    launched_begin(&x, in_place); /* K39: q, k, v side by side in each head */
+    a->q = (fa_tensor){base, 256 * 24 * 64, 3 * 64, 24 * 64};
+    a->k = (fa_tensor){base + 64 * 4, 256 * 24 * 64, 3 * 64, 24 * 64};
+    OK(launched_run(&x));
+    a->k.data = base + 32 * 4;
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+
+    launched_begin(&x, in_place); /* [batch, 3 * heads, token, head_dim] */
+    a->q = (fa_tensor){base, 24 * 256 * 64, 256 * 64, 64};
+    a->k = (fa_tensor){base + 8 * 256 * 64 * 4, 24 * 256 * 64, 256 * 64, 64};
+    OK(launched_run(&x));
+    a->k.data = base + 7 * 256 * 64 * 4;
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+
+    launched_begin(&x, in_place); /* fewer key heads */
+    a->heads_k = 2;
+    a->q = (fa_tensor){base, 256 * 12 * 64, 64, 12 * 64};
+    a->k = (fa_tensor){base + 8 * 64 * 4, 256 * 12 * 64, 64, 12 * 64};
+    OK(launched_run(&x));
+    a->k.data = base - 2 * 64 * 4;
+    OK(launched_run(&x));
+    a->k.data = base - 1 * 64 * 4;
+    REFUSED(launched_run(&x), FA_ERR_ALIAS, "k");
+}
+
+/* The quick test against trying every pair of elements, on small random lattices. */
+Test(rope_launch, overlap_agrees_with_trying_every_element)
+{
+    size_t apart = 0, alias = 0;
+    for (uint64_t seed = 0; seed < 20000; seed++) {
+        uint64_t n = 0;
+#define RANDOM(low, high) ((int)floor((double)oracle_uniform(seed, n++, (low), (high) + 1)))
+        const int b = RANDOM(1, 3), h = RANDOM(1, 3), g = RANDOM(1, 3), t = RANDOM(1, 3);
+        const int inner = RANDOM(2, 6), middle = inner * RANDOM(3, 7),
+                  outer = middle * RANDOM(3, 6);
+        const bool bhnd = RANDOM(0, 1);
+        const int shift = RANDOM(-40, 40);
+        launched x;
+        launched_begin(&x, (fa_rope_spec){.head_dim = 2, .in_place = true});
+        fa_rope_args *a = &x.args.rope;
+        a->batch = b;
+        a->heads_q = h;
+        a->heads_k = g;
+        a->seqlen = t;
+        a->q = (fa_tensor){AT(0x100000000), outer, bhnd ? middle : inner, bhnd ? inner : middle};
+        a->k = a->q;
+        a->k.data = (char *)a->q.data + 4 * shift;
+        char used[4096] = {0};
+        bool overlap = false;
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < b; i++)
+                for (int j = 0; j < (k ? g : h); j++)
+                    for (int l = 0; l < t; l++)
+                        for (int d = 0; d < 2; d++) {
+                            int64_t at = 1000 + (k ? shift : 0) + i * a->q.stride_batch +
+                                         j * a->q.stride_head + l * a->q.stride_token + d;
+                            overlap |= used[at];
+                            used[at] = 1;
+                        }
+        fa_status status = launched_run(&x);
+        cr_assert_eq(status, overlap ? FA_ERR_ALIAS : FA_OK, "seed %llu: %s, overlap %d: %s",
+                     (unsigned long long)seed, fa_status_name(status), overlap, fa_last_error());
+        *(overlap ? &alias : &apart) += 1;
+    }
+    cr_expect(apart > 1000 && alias > 1000, "%zu apart, %zu not", apart, alias);
+}
+
+/* --- the reference --- */
+
+static double *golden(const char *name, size_t count)
+{
+    char path[4200];
+    const char *root = getenv("FAJIT_TEST_ROOT");
+    double *values = malloc(count * sizeof *values);
+    snprintf(path, sizeof path, "%s/tests/golden/%s.f64", root ? root : ".", name);
+    FILE *file = fopen(path, "rb");
+    cr_assert(file && values, "cannot read %s", path);
+    cr_assert_eq(fread(values, sizeof *values, count, file), count, "%s is short", path);
+    cr_assert_eq(fgetc(file), EOF, "%s is long", path);
+    fclose(file);
+    return values;
+}
+
+static void expect_golden(oracle_case *c, const char *tensor, const char *name)
+{
+    const oracle_tensor *t = oracle_rope_tensor(c, tensor);
+    double *values = golden(name, t->count), worst = 0;
+    for (size_t i = 0; i < t->count; i++)
+        worst = fmax(worst, fabs(values[i] - t->expected[i]));
+    cr_expect(worst <= 1e-12, "%s: off by %g", name, worst);
+    free(values);
+}
+
+Test(rope_oracle, golden_half)
+{
+    fa_spec spec = rope_spec(
+        (fa_rope_spec){.head_dim = 64, .batch = 2, .heads_q = 3, .heads_k = 1, .seqlen = 17});
+    oracle_case c;
+    char why[256];
+    cr_assert(fa_oracle_rope.make_case(&spec, &spec, NULL, 1, &c, why, sizeof why), "%s", why);
+    expect_golden(&c, "q_out", "rope_half.q");
+    expect_golden(&c, "k_out", "rope_half.k");
+    fa_oracle_rope.free_case(&c);
+}
+
+Test(rope_oracle, golden_interleaved_partial)
+{
+    static const int32_t positions[2][5] = {{5, 5, 0, 131071, 7}, {1, 2, 3, 1000000, 0}};
+    fa_spec spec = rope_spec((fa_rope_spec){.style = FA_ROPE_INTERLEAVED,
+                                            .positions = FA_ROPE_VECTOR,
+                                            .head_dim = 80,
+                                            .rotary_dim = 32,
+                                            .batch = 2,
+                                            .heads_q = 2,
+                                            .seqlen = 5,
+                                            .base = 500000});
+    oracle_case c;
+    char why[256];
+    cr_assert(fa_oracle_rope.make_case(&spec, &spec, NULL, 3, &c, why, sizeof why), "%s", why);
+    memcpy(oracle_rope_tensor(&c, "positions")->host, positions, sizeof positions);
+    oracle_rope_expect(&c);
+    expect_golden(&c, "q_out", "rope_interleaved_partial.q");
+    fa_oracle_rope.free_case(&c);
+}
+
+Test(rope_oracle, generator_and_conversions)
+{
+    static const float first[] = {0.5326035022735596f, -0.7479379773139954f, 0.4018624722957611f,
+                                  0.26575252413749695f};
+    for (uint64_t i = 0; i < 4; i++)
+        cr_expect_eq(oracle_uniform(1, i, -1, 1), first[i]);
+    for (int type = 1; type <= 2; type++) /* every finite value comes back as it was */
+        for (unsigned bits = 0; bits < 65536; bits++) {
+            uint16_t in = (uint16_t)bits, out = 0;
+            double value = 0;
+            oracle_load((fa_dtype)type, &value, &in, 1);
+            oracle_store((fa_dtype)type, &out, &value, 1);
+            cr_expect(isnan(value) ? isnan(value) : in == out, "%s: %04x, %04x",
+                      fa__dtype_name((fa_dtype)type), in, out);
+        }
+    const struct {
+        fa_dtype dtype;
+        double value;
+        uint16_t bits;
+    } rounded[] = {{FA_F16, 1 + 0x1p-11, 0x3c00}, {FA_F16, 1 + 0x3p-11, 0x3c02},
+                   {FA_F16, 65519.99, 0x7bff},    {FA_F16, 65520, 0x7c00},
+                   {FA_F16, 0x1p-25, 0x0000},     {FA_F16, 0x3p-25, 0x0002},
+                   {FA_F16, -0x1.8p-14, 0x8600},  {FA_BF16, 1 + 0x1p-8, 0x3f80},
+                   {FA_BF16, 1 + 0x3p-8, 0x3f82}, {FA_BF16, 1 + 0x1.00001p-8, 0x3f81},
+                   {FA_BF16, -0.0, 0x8000},       {FA_BF16, 1e39, 0x7f80}};
+    for (size_t i = 0; i < sizeof rounded / sizeof rounded[0]; i++) {
+        uint16_t bits = 0;
+        oracle_store(rounded[i].dtype, &bits, &rounded[i].value, 1);
+        cr_expect_eq(bits, rounded[i].bits, "case %zu: %04x, not %04x", i, bits, rounded[i].bits);
+    }
+}
+
+/* A comparison that lets something pass would make every other test worthless. */
+Test(rope_oracle, comparison_notices_every_kind_of_difference)
+{
+    fa_spec spec = rope_spec((fa_rope_spec){.head_dim = 8, .batch = 1, .heads_q = 2, .seqlen = 3});
+    const int64_t extra[] = {0, 0, 0, 0, 4};
+    oracle_case c;
+    char why[256];
+    cr_assert(fa_oracle_rope.make_case(&spec, &spec, extra, 1, &c, why, sizeof why), "%s", why);
+    oracle_tensor *t = oracle_rope_tensor(&c, "q_out");
+    float *actual = malloc(t->bytes);
+    memcpy(actual, t->host, t->bytes);
+    cr_expect_eq(oracle_compare(&c, t, actual).bad, 48, "nothing was written");
+    for (size_t i = 0; i < t->count; i++)
+        if (!t->untouched[i])
+            actual[i] = (float)t->expected[i];
+    cr_expect_eq(oracle_compare(&c, t, actual).bad, 0);
+    const float wrong[] = {NAN, INFINITY, 1e-3f};
+    for (size_t i = 0; i < 3; i++) {
+        actual[13] = i == 2 ? actual[13] + wrong[i] : wrong[i];
+        oracle_verdict v = oracle_compare(&c, t, actual);
+        cr_expect(v.bad == 1 && v.first_bad == 13, "case %zu: %zu bad, first %zu", i, v.bad,
+                  v.first_bad);
+        actual[13] = (float)t->expected[13];
+    }
+    cr_assert(t->untouched[9]); /* the gap behind the first row */
+    actual[9] = 0;
+    cr_expect_eq(oracle_compare(&c, t, actual).first_bad, 9);
+    free(actual);
+    fa_oracle_rope.free_case(&c);
+}

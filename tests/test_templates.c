@@ -1,0 +1,167 @@
+/* Every template through the real NVRTC, on every architecture, through the public interface: it
+ * compiles and nothing spills. Skipped where NVRTC is missing or does not know the architecture. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fajit.h"
+
+static fa_context *open_offline(const char *arch)
+{
+    fa_context *ctx = NULL;
+    fa_context_options options = FA_CONTEXT_OPTIONS_INIT;
+    fa_context_info_t info = {.size = sizeof info};
+    options.offline = true;
+    options.no_disk_cache = true;
+    options.arch = arch;
+    fa_status status = fa_context_create(&options, &ctx);
+    if (status == FA_ERR_ARCH)
+        cr_skip_test("%s: %s", arch, fa_last_error());
+    cr_assert_eq(status, FA_OK, "%s", fa_last_error());
+    cr_assert_eq(fa_context_info(ctx, &info), FA_OK, "%s", fa_last_error());
+    if (info.nvrtc_version == 0) {
+        fa_context_destroy(ctx);
+        cr_skip_test("no NVRTC: %s", info.nvrtc_error);
+    }
+    return ctx;
+}
+
+/* More registers than this leave too few threads to hide the latency of memory. */
+#define MOST_REGISTERS_BAKED 80
+#define MOST_REGISTERS_DYNAMIC 128
+
+static const fa_rope_spec rope_instances[] = {
+    {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_k = 8, .seqlen = 256},
+    {.head_dim = 128},
+    {.dtype = FA_F16, .head_dim = 128},
+    {.dtype = FA_BF16, .head_dim = 128},
+    {.style = FA_ROPE_INTERLEAVED, .head_dim = 64},
+    {.dtype = FA_F16, .style = FA_ROPE_INTERLEAVED, .head_dim = 128},
+    {.dtype = FA_BF16, .style = FA_ROPE_INTERLEAVED, .head_dim = 128, .in_place = true},
+    {.head_dim = 64, .in_place = true},
+    {.dtype = FA_BF16, .head_dim = 128, .in_place = true},
+    {.dtype = FA_BF16, .head_dim = 128, .rotary_dim = 64},
+    {.style = FA_ROPE_INTERLEAVED, .head_dim = 80, .rotary_dim = 32, .base = 500000},
+    {.dtype = FA_BF16, .head_dim = 128, .rotary_dim = 32, .in_place = true},
+    {.head_dim = 64, .angles = FA_ROPE_TABLES},
+    {.dtype = FA_BF16, .head_dim = 128, .angles = FA_ROPE_TABLES, .positions = FA_ROPE_VECTOR},
+    {.dtype = FA_F16,
+     .style = FA_ROPE_INTERLEAVED,
+     .head_dim = 96,
+     .angles = FA_ROPE_TABLES,
+     .in_place = true},
+    {.head_dim = 128, .positions = FA_ROPE_VECTOR},
+    {0},
+    {.dtype = FA_BF16, .positions = FA_ROPE_VECTOR},
+    {.style = FA_ROPE_INTERLEAVED},
+    {.dtype = FA_F16, .style = FA_ROPE_INTERLEAVED, .angles = FA_ROPE_TABLES},
+    {.dtype = FA_BF16, .rotary_dim = 64},
+    {.head_dim = 2},
+    {.dtype = FA_F16, .head_dim = 6},
+    {.dtype = FA_F16, .head_dim = 67, .rotary_dim = 34},
+    {.head_dim = 1024},
+    {.dtype = FA_BF16, .style = FA_ROPE_INTERLEAVED, .head_dim = 1024, .base = 1e300},
+};
+
+static void compile_rope(fa_context *ctx, const fa_rope_spec *rope)
+{
+    fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
+    fa_kernel *kernel = NULL;
+    fa_kernel_info_t info = {.size = sizeof info};
+    spec.rope = *rope;
+    cr_expect_eq(fa_compile(ctx, &spec, &kernel), FA_OK, "%s", fa_last_error());
+    if (!kernel)
+        return;
+    cr_expect_eq(fa_kernel_info(kernel, &info), FA_OK, "%s", fa_last_error());
+    const int most =
+        rope->head_dim || rope->rotary_dim ? MOST_REGISTERS_BAKED : MOST_REGISTERS_DYNAMIC;
+    cr_expect_eq(info.spill_bytes, 0u, "%s on %s spills %u bytes\n%s", info.name, info.arch,
+                 info.spill_bytes, info.log);
+    cr_expect(info.registers > 0 && info.registers <= most, "%s on %s: %d registers, not %d",
+              info.name, info.arch, info.registers, most);
+    cr_expect_eq(info.smem_bytes, 0u);
+    cr_expect_gt(info.cubin_bytes, 0u);
+    cr_expect_null(strstr(info.log, "warning"), "%s on %s:\n%s", info.name, info.arch, info.log);
+    fa_kernel_release(kernel);
+}
+
+static void compile_all(const char *arch)
+{
+    fa_context *ctx = open_offline(arch);
+    for (size_t i = 0; i < sizeof rope_instances / sizeof rope_instances[0]; i++)
+        compile_rope(ctx, &rope_instances[i]);
+    fa_context_destroy(ctx);
+}
+
+Test(templates, sm_80)
+{
+    compile_all("sm_80");
+}
+
+Test(templates, sm_86)
+{
+    compile_all("sm_86");
+}
+
+Test(templates, sm_89)
+{
+    compile_all("sm_89");
+}
+
+Test(templates, sm_90a)
+{
+    compile_all("sm_90a");
+}
+
+Test(templates, sm_100a)
+{
+    compile_all("sm_100a");
+}
+
+Test(templates, sm_120a)
+{
+    compile_all("sm_120a");
+}
+
+static char *render_ptx(fa_rope_spec rope)
+{
+    fa_context *ctx = open_offline("sm_90a");
+    fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
+    char *text = NULL;
+    spec.rope = rope;
+    cr_assert_eq(fa_render(ctx, &spec, FA_TEXT_PTX, &text), FA_OK, "%s", fa_last_error());
+    fa_context_destroy(ctx);
+    return text;
+}
+
+Test(templates, accesses_are_16_bytes_wide)
+{
+    char *text = render_ptx((fa_rope_spec){.dtype = FA_BF16, .head_dim = 128});
+    cr_expect_not_null(strstr(text, "ld.global.nc.L1::no_allocate.v4.u32"));
+    cr_expect_not_null(strstr(text, "st.global.v4.u32"));
+    free(text);
+    text = render_ptx((fa_rope_spec){.dtype = FA_F16, .head_dim = 6}); /* 3 pairs: one at a time */
+    cr_expect_null(strstr(text, "no_allocate.v"));
+    free(text);
+}
+
+/* What this launch writes must not be read past the caches that see its writes. */
+Test(templates, in_place_reads_are_coherent)
+{
+    char *text =
+        render_ptx((fa_rope_spec){.head_dim = 64, .angles = FA_ROPE_TABLES, .in_place = true});
+    cr_expect_null(strstr(text, "no_allocate"));
+    cr_expect_not_null(strstr(text, "ld.global.v4.u32"));
+    free(text);
+}
+
+/* Sine and cosine of wrong accuracy would come from these. */
+Test(templates, no_approximate_functions)
+{
+    char *text = render_ptx((fa_rope_spec){.head_dim = 64});
+    cr_expect_null(strstr(text, "sin.approx"));
+    cr_expect_null(strstr(text, "cos.approx"));
+    cr_expect_null(strstr(text, ".f64"));
+    cr_expect_null(strstr(text, ".ftz"));
+    free(text);
+}
