@@ -2,6 +2,8 @@
 #ifndef GPU_ROPE_H
 #define GPU_ROPE_H
 
+#include <stdio.h>
+
 #include "gpu_fixture.h"
 #include "oracle/rope.h"
 

@@ -1,5 +1,6 @@
 /* rope on a real device: far positions, slices of fused buffers, streams and graphs, huge tensors. */
 #include <math.h>
+#include <stdio.h>
 
 #include "gpu_rope.h"
 

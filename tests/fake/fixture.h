@@ -43,7 +43,7 @@ void fixture_end(fixture *f);
 
 /* Path of a file beside the test programs: "libfake_cuda.so", "fajit_test_child". The folder is
  * $FAJIT_TEST_FAKES, else that of this program, or its subfolder fake/. */
-void fixture_path(const char *name, char *out, size_t size);
+void fixture_path(const char *name, char *out, size_t size) __attribute__((nonnull));
 const fake_control *fixture_open(const char *library); /* "fake_cuda" */
 
 /* `x[i] *= factor * VALUE` for i < n: one kernel for each value. Do not copy: it points to itself.
