@@ -420,9 +420,9 @@ typedef struct fa_context_info_t {
     const char *nvrtc_path;
     const char *nvrtc_id;    /* tells builds of one version apart; part of every key */
     const char *nvrtc_error; /* "" when NVRTC is there */
-    const char *cache_dir; /* the writable directory; "" when there is none, cache_error says why */
-    const char *cache_error;
-    const char *cache_path; /* the read-only directories in use, ':' between */
+    const char *cache_dir;   /* the directory to write to; "" when there is none */
+    const char *cache_error; /* why nothing is kept on disk, as far as known now; "" */
+    const char *cache_path;  /* the read-only directories in use, ':' between */
     uint64_t cache_max_bytes;
     uint32_t compile_jobs;
     bool sealed;

@@ -27,6 +27,24 @@ static fa_status check_address(const fa__view *v, const void *data)
     return FA_OK;
 }
 
+static __attribute__((cold)) fa_status refuse_range(const fa__view *v)
+{
+    return fa__fail(FA_ERR_STRIDE,
+                    "%s: %s: strides %" PRId64 ", %" PRId64 ", %" PRId64
+                    " (batch, head, token) lead outside any address space",
+                    v->op, v->name, v->stride[0], v->stride[1], v->stride[2]);
+}
+
+static fa_status set_range(fa__view *v, int64_t low, int64_t high)
+{
+    const int64_t limit = INT64_C(1) << 57; /* of a GPU's addresses, in elements to be quick */
+    if (low < -limit || high > limit)
+        return refuse_range(v);
+    v->begin = v->base + (uintptr_t)(low * v->element_bytes);
+    v->end = v->base + (uintptr_t)(high * v->element_bytes);
+    return FA_OK;
+}
+
 static fa_status find_range(fa__view *v)
 {
     int64_t low = 0, high = v->row;
@@ -36,16 +54,22 @@ static fa_status find_range(fa__view *v)
         overflow |= __builtin_mul_overflow(v->stride[i], v->extent[i] - 1, &reach);
         overflow |= __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
     }
-    /* Addresses of GPUs have 57 bits at most. */
-    const int64_t limit = INT64_C(1) << 57;
-    if (overflow || low < -limit / v->element_bytes || high > limit / v->element_bytes)
-        return fa__fail(FA_ERR_STRIDE,
-                        "%s: %s: strides %" PRId64 ", %" PRId64 ", %" PRId64
-                        " (batch, head, token) lead outside any address space",
-                        v->op, v->name, v->stride[0], v->stride[1], v->stride[2]);
-    v->begin = v->base + (uintptr_t)(low * v->element_bytes);
-    v->end = v->base + (uintptr_t)(high * v->element_bytes);
-    return FA_OK;
+    return overflow ? refuse_range(v) : set_range(v, low, high);
+}
+
+/* Strides without gaps; `inner` and `outer` are the dimensions that follow the row. */
+static fa_status pack(fa__view *v, int outer, int inner)
+{
+    int64_t count = 0;
+    v->packed = true;
+    v->stride[inner] = v->row;
+    v->stride[outer] = v->row * v->extent[inner]; /* both below 2^32 */
+    if (__builtin_mul_overflow(v->stride[outer], v->extent[outer], &v->stride[0]) ||
+        __builtin_mul_overflow(v->stride[0], v->extent[0], &count))
+        return refuse_range(v);
+    for (int i = 0; i < 3; i++)
+        v->stride[i] = v->extent[i] == 1 ? 0 : v->stride[i];
+    return set_range(v, 0, count);
 }
 
 fa_status fa__view_make(fa__view *view, const char *op, const char *name, const fa_tensor *tensor,
@@ -62,14 +86,8 @@ fa_status fa__view_make(fa__view *view, const char *op, const char *name, const 
     fa_status status = check_address(view, tensor->data);
     if (status)
         return status;
-    if (!view->stride[0] && !view->stride[1] && !view->stride[2]) {
-        bool head_outer = layout == FA_LAYOUT_BHND;
-        int64_t inner = row * extent[head_outer ? 2 : 1];
-        view->stride[head_outer ? 2 : 1] = row;
-        view->stride[head_outer ? 1 : 2] = inner;
-        if (__builtin_mul_overflow(inner, extent[head_outer ? 1 : 2], &view->stride[0]))
-            view->stride[0] = INT64_MAX; /* refused below, unless there is one batch only */
-    }
+    if (!view->stride[0] && !view->stride[1] && !view->stride[2])
+        return pack(view, layout == FA_LAYOUT_BHND ? 1 : 2, layout == FA_LAYOUT_BHND ? 2 : 1);
     for (int i = 0; i < 3; i++)
         if (extent[i] == 1)
             view->stride[i] = 0;
@@ -86,7 +104,7 @@ fa_status fa__view_make_array(fa__view *view, const char *op, const char *name, 
                        .row = count,
                        .element_bytes = element_bytes};
     fa_status status = check_address(view, data);
-    return status ? status : find_range(view);
+    return status ? status : set_range(view, 0, count);
 }
 
 uint64_t fa__view_address_bits(const fa__view *view)
@@ -118,7 +136,7 @@ static void sort_axes(axis a[3]) /* largest stride first */
     }
 }
 
-fa_status fa__view_check_output(const fa__view *view)
+fa_status fa__view_check_strides(const fa__view *view)
 {
     axis a[3];
     for (int i = 0; i < 3; i++)
@@ -194,10 +212,8 @@ static bool reachable(const axis a[3], int at, int64_t distance, int64_t row)
     return false;
 }
 
-fa_status fa__view_check_apart(const fa__view *output, const fa__view *other)
+fa_status fa__view_check_slices(const fa__view *output, const fa__view *other)
 {
-    if (output->end <= other->begin || other->end <= output->begin)
-        return FA_OK;
     axis a[3];
     int64_t distance = (int64_t)(other->base - output->base) / output->element_bytes;
     if (common_axes(output, other, a) && nested(a, output->row) &&

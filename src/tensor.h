@@ -11,6 +11,7 @@ typedef struct fa__view {
     int64_t extent[3];     /* batch, head, token: at least 1 */
     int64_t stride[3];     /* elements; 0 where the extent is 1 */
     int64_t row;           /* elements of the contiguous dimension */
+    bool packed;           /* without gaps, in either layout */
     int64_t element_bytes; /* a power of two */
     uintptr_t begin, end;  /* all bytes lie here */
 } fa__view;
@@ -26,11 +27,21 @@ fa_status fa__view_make_array(fa__view *view, const char *op, const char *name, 
 
 /* FA_ERR_STRIDE unless no two elements can share memory: each stride, from the smallest up, steps
  * over all that the smaller ones reach. */
-fa_status fa__view_check_output(const fa__view *view);
+fa_status fa__view_check_strides(const fa__view *view);
+static inline fa_status fa__view_check_output(const fa__view *view)
+{
+    return view->packed ? FA_OK : fa__view_check_strides(view);
+}
 
 /* FA_ERR_ALIAS when an output shares memory with another tensor. Tensors of equal strides (slices of
  * one buffer) are compared element by element, others by the range of their addresses. */
-fa_status fa__view_check_apart(const fa__view *output, const fa__view *other);
+fa_status fa__view_check_slices(const fa__view *output, const fa__view *other);
+static inline fa_status fa__view_check_apart(const fa__view *output, const fa__view *other)
+{
+    return output->end <= other->begin || other->end <= output->begin
+               ? FA_OK
+               : fa__view_check_slices(output, other);
+}
 
 /* The bits of every row's address, merged: each power of two that divides the result divides all. */
 uint64_t fa__view_address_bits(const fa__view *view);

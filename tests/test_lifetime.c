@@ -92,8 +92,8 @@ static void with_bad_cache(const char *what)
     cr_expect_eq(w.count, 1, "%s: %d warnings", what, w.count);
     cr_expect(strstr(w.first, "FAJIT_CACHE_DIR"), "%s: the warning is '%s'", what, w.first);
     OK(fa_context_info(ctx, &info));
-    cr_expect(info.cache_dir[0] == '\0' && info.cache_error[0] != '\0', "%s: '%s', '%s'", what,
-              info.cache_dir, info.cache_error);
+    cr_expect(info.cache_error[0] != '\0', "%s: nothing says why '%s' is not used", what,
+              info.cache_dir);
     OK(fa_stats_get(ctx, &stats));
     cr_expect_eq(stats.compiles, 3u, "%s", what);
     fa_context_destroy(ctx);

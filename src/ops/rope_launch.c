@@ -185,9 +185,11 @@ static fa_status check_tables(const fa_rope_spec *s, const fa_rope_args *a, cons
 
 /* --- launch: the grid --- */
 
+/* n / d, rounded up; d is a power of two. Divisions by an unknown d would be most of the time that a
+ * launch takes here. */
 static int64_t divide_up(int64_t n, int64_t d)
 {
-    return (n + d - 1) / d;
+    return (n + d - 1) >> __builtin_ctzll((uint64_t)d);
 }
 
 /* Elements of an access that is safe for these pointers, strides and sizes. */
@@ -197,7 +199,7 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
     const int64_t bytes = (int64_t)fa__dtype_bytes(s->dtype);
     int64_t width = fa__rope_power_of_two(fa__rope_dividends(s, n->head_dim, n->rotary_dim),
                                           p->value[ROPE_VECTOR_WIDTH]);
-    width = fa__rope_power_of_two(v->address_bits, width * bytes) / bytes;
+    width = divide_up(fa__rope_power_of_two(v->address_bits, width * bytes), bytes);
     if (s->angles == FA_ROPE_TABLES) {
         /* A thread reads one float32 of each table for a pair, in accesses of 16 bytes at most. */
         int64_t aligned = fa__rope_power_of_two((uintptr_t)a->cos | (uintptr_t)a->sin, 16);
@@ -209,15 +211,16 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
 }
 
 /* Heads that share a thread's angles: 8 are enough to hide their cost behind memory, fewer fill the
- * chip when there is little work. */
+ * chip when there is little work. A power of two. */
 static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t multiprocessors)
 {
     int64_t heads = 2 * ROPE_HEADS_PER_GROUP;
     int64_t groups = divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads);
     if (blocks * groups < 8 * (int64_t)multiprocessors)
         heads = ROPE_HEADS_PER_GROUP;
-    int64_t fewest = divide_up(n->heads_q + n->heads_k, MAX_GRID_Y - 2); /* rounded up twice */
-    return heads > fewest ? heads : fewest;
+    while (divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads) > MAX_GRID_Y)
+        heads *= 2;
+    return heads;
 }
 
 static void fill_tensor(rope_tensor_params *t, const fa__view *in, const fa__view *out,
@@ -227,19 +230,17 @@ static void fill_tensor(rope_tensor_params *t, const fa__view *in, const fa__vie
     if (!heads)
         return;
     *groups = divide_up(heads, heads_per_group);
-    *t = (rope_tensor_params){in->base,       out->base,
-                              in->stride[0],  in->stride[1],
-                              in->stride[2],  out->stride[0],
-                              out->stride[1], out->stride[2],
-                              (int32_t)heads, (int32_t)divide_up(heads, *groups)}; /* evened out */
+    *t = (rope_tensor_params){
+        in->base,       out->base,      in->stride[0],  in->stride[1],  in->stride[2],
+        out->stride[0], out->stride[1], out->stride[2], (int32_t)heads, (int32_t)heads_per_group};
 }
 
 static fa_status choose_grid(const fa_rope_spec *s, const sizes *n, const views *v, int64_t width,
                              int32_t multiprocessors, rope_kernel_params *k, fa__launch *l)
 {
     const int64_t pairs = s->style == FA_ROPE_HALF ? width : width > 1 ? width / 2 : 1;
-    const int64_t rotated = n->rotary_dim / 2 / pairs;
-    const int64_t copied = s->in_place ? 0 : (n->head_dim - n->rotary_dim) / width;
+    const int64_t rotated = divide_up(n->rotary_dim / 2, pairs); /* without a rest */
+    const int64_t copied = s->in_place ? 0 : divide_up(n->head_dim - n->rotary_dim, width);
     const int64_t tokens = n->batch * n->seqlen; /* below 2^62 */
     int64_t rotary_blocks = MAX_GRID_X + 1, blocks = MAX_GRID_X + 1;
     if (tokens <= MAX_GRID_X * ROPE_BLOCK_THREADS) {
