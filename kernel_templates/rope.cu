@@ -11,7 +11,7 @@
 //     TABLES             bool          cos and sin are read, not computed
 //     POSITION_VECTOR    bool          positions are read, not offset + n
 //     IN_PLACE           bool          the outputs are the inputs
-//     HEAD_DIM           int           1 to 1024; 0: given at launch
+//     HEAD_DIM           int           2 to 1024; 0: given at launch
 //     ROTARY_DIM         int           even, at most HEAD_DIM; 0: given at launch
 //     BATCH, HEADS_Q, HEADS_K, SEQLEN
 //                        int           1 and up; 0: given at launch

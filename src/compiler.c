@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "compiler_find.h"
 #include "fork.h"
+#include "pool.h"
 #include "status.h"
 
 /* X(name, required) */
@@ -114,9 +115,13 @@ static fa_status open_library(void)
     if (!fa__dynlib_loaded_id((const void *)nvrtc.nvrtcVersion, id, sizeof id))
         return fa__fail(FA_ERR_NVRTC_MISSING, "cannot identify the build of %s", nvrtc.lib.path);
     status = check_same_build(id);
-    if (status == FA_OK)
-        memcpy(identity.id, id, sizeof id);
-    return status;
+    if (status)
+        return status;
+    memcpy(identity.id, id, sizeof id);
+    /* After NVRTC's own exit handlers, so that it runs before them. */
+    if (atexit(fa__slot_close))
+        return fa__fail(FA_ERR_OUT_OF_MEMORY, "atexit failed");
+    return FA_OK;
 }
 
 /* Under fa__process_lock. */
@@ -318,14 +323,17 @@ static fa_status build(nvrtcProgram handle, const fa__program *program, const fa
     const char **options = calloc(program->option_count + 8, sizeof *options);
     if (!options)
         return fa__fail_memory((program->option_count + 8) * sizeof *options);
-    /* -v makes ptxas report registers and spills in the log; --no-cache keeps newer releases from writing
-     * a cache of their own. Neither changes the cubin. */
+    /* -v makes ptxas report registers and spills in the log. Newer releases have --no-cache, against a
+     * cache of their own, and --frandom-seed: without it the process number and the working directory
+     * become part of names with internal linkage, and so of the cubin. */
     int n = 0;
     options[n++] = arch_option;
     options[n++] = "--std=c++17";
     options[n++] = "--ptxas-options=-v";
-    if (nvrtc.version >= 12090)
+    if (nvrtc.version >= 12090) {
         options[n++] = "--no-cache";
+        options[n++] = "--frandom-seed=fajit";
+    }
     for (size_t i = 0; i < program->option_count; i++)
         options[n++] = program->options[i];
     nvrtcResult result = nvrtc.nvrtcCompileProgram(handle, n, options);

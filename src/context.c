@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "arch.h"
+#include "exit.h"
 #include "fork.h"
 #include "status.h"
 
@@ -194,6 +195,7 @@ fa_status fa_context_create(const fa_context_options *options, fa_context **out)
     if (!ctx)
         return fa__fail_memory(sizeof *ctx);
     fa__fork_watch();
+    fa__exit_watch(fa__slot_pause);
     pthread_mutex_init(&ctx->info_lock, NULL);
     atomic_store(&ctx->refs, 1);
     ctx->fork_generation = fa__fork_generation();

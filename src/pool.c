@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fork.h"
 #include "status.h"
@@ -118,6 +119,18 @@ void fa__pool_stop(fa__pool *pool)
 static pthread_cond_t slot_free = PTHREAD_COND_INITIALIZER;
 static uint32_t slots_taken;
 static unsigned slot_generation; /* of the process that took them */
+static bool slots_paused, slots_closed;
+
+/* The main thread has ended. If that was exit(), its handlers have run long before this returns. */
+static void wait_for_exit(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    while (!slots_closed && pthread_cond_timedwait(&slot_free, &fa__process_lock, &until) == 0)
+        continue;
+    slots_paused = false; /* it was pthread_exit: the process goes on */
+}
 
 fa_status fa__slot_enter(uint32_t limit)
 {
@@ -129,6 +142,8 @@ fa_status fa__slot_enter(uint32_t limit)
             "another thread was compiling when this process was forked, so NVRTC cannot be "
             "used here; start the child with exec");
     } else {
+        if (slots_paused)
+            wait_for_exit();
         while (slots_taken >= limit)
             pthread_cond_wait(&slot_free, &fa__process_lock);
         slots_taken++;
@@ -144,5 +159,29 @@ void fa__slot_leave(void)
     slots_taken--;
     /* Waiters may have different limits: each looks for itself. */
     pthread_cond_broadcast(&slot_free);
+    pthread_mutex_unlock(&fa__process_lock);
+}
+
+/* Under the lock. A fork's child has none of the threads that took slots before. */
+static void wait_for_running(void)
+{
+    while (slots_taken && slot_generation == fa__fork_generation())
+        pthread_cond_wait(&slot_free, &fa__process_lock);
+}
+
+void fa__slot_pause(void)
+{
+    pthread_mutex_lock(&fa__process_lock);
+    slots_paused = true;
+    wait_for_running();
+    pthread_mutex_unlock(&fa__process_lock);
+}
+
+void fa__slot_close(void)
+{
+    pthread_mutex_lock(&fa__process_lock);
+    slots_closed = true;
+    pthread_cond_broadcast(&slot_free);
+    wait_for_running();
     pthread_mutex_unlock(&fa__process_lock);
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 # From the bottom up. A unit NAME is NAME.c and NAME.h; several files can make one unit.
 LAYERS = [
     ["fajit"],
-    ["status", "buf", "clock", "fork", "log", "template_text"],
+    ["status", "buf", "clock", "exit", "fork", "log", "template_text"],
     ["dynlib", "file", "json json_text", "pool", "tensor"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template"],
