@@ -132,23 +132,29 @@ static void wait_for_exit(void)
     slots_paused = false; /* it was pthread_exit: the process goes on */
 }
 
+/* Under the lock: a slot, or why there is none to be had. */
+static fa_status take_slot(uint32_t limit)
+{
+    if (slots_taken && slot_generation != fa__fork_generation())
+        return fa__fail(
+            FA_ERR_FORKED,
+            "another thread was compiling when this process was forked, so NVRTC cannot "
+            "be used here; start the child with exec");
+    if (slots_paused)
+        wait_for_exit();
+    while (slots_taken >= limit && !slots_closed)
+        pthread_cond_wait(&slot_free, &fa__process_lock);
+    if (slots_closed)
+        return fa__fail(FA_ERR_CANCELLED, "the process is exiting; nothing is compiled any more");
+    slots_taken++;
+    slot_generation = fa__fork_generation();
+    return FA_OK;
+}
+
 fa_status fa__slot_enter(uint32_t limit)
 {
-    fa_status status = FA_OK;
     pthread_mutex_lock(&fa__process_lock);
-    if (slots_taken && slot_generation != fa__fork_generation()) {
-        status = fa__fail(
-            FA_ERR_FORKED,
-            "another thread was compiling when this process was forked, so NVRTC cannot be "
-            "used here; start the child with exec");
-    } else {
-        if (slots_paused)
-            wait_for_exit();
-        while (slots_taken >= limit)
-            pthread_cond_wait(&slot_free, &fa__process_lock);
-        slots_taken++;
-        slot_generation = fa__fork_generation();
-    }
+    fa_status status = take_slot(limit);
     pthread_mutex_unlock(&fa__process_lock);
     return status;
 }
