@@ -27,6 +27,7 @@
 // what one thread does to one head of one token; y runs over groups of heads, those of q first.
 // A thread computes its angles once and applies them to all heads of its group.
 #include "fajit/dtype.cuh"
+#include "fajit/order.cuh"
 #include "fajit/phase.cuh"
 
 #ifndef FAJIT_INSTANCE
@@ -34,7 +35,7 @@ using Element = float;
 constexpr bool INTERLEAVED = false, TABLES = false, POSITION_VECTOR = false, IN_PLACE = false;
 constexpr int HEAD_DIM = 64, ROTARY_DIM = 64, BATCH = 0, HEADS_Q = 0, HEADS_K = 0, SEQLEN = 0;
 constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
-constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 4, BLOCK_THREADS = 128, PARAM_BYTES = 224;
+constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 224;
 #endif
 
 namespace {
@@ -369,8 +370,10 @@ template <int V> __device__ __forceinline__ void run(const params &p)
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     fajit_rope(const __grid_constant__ params p)
 {
+    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
     run<VECTOR_WIDTH>(p);
+    fajit::let_successor_start();
 }

@@ -294,12 +294,14 @@ static fa_status function_int(CUfunction function, CUfunction_attribute attribut
     return FA_OK;
 }
 
-static fa_status read_params(CUfunction function, fa__function_info *info)
+/* With an expected count only the sizes are asked for; else until the driver says that there is no
+ * further parameter, which tools that watch for failing calls report. */
+static fa_status read_params(CUfunction function, size_t expected, fa__function_info *info)
 {
     info->param_count = SIZE_MAX;
     if (!cu.cuFuncGetParamInfo)
         return FA_OK;
-    for (size_t i = 0;; i++) {
+    for (size_t i = 0; !expected || i < expected; i++) {
         size_t offset = 0, size = 0;
         CUresult result = cu.cuFuncGetParamInfo(function, i, &offset, &size);
         if (result == CUDA_ERROR_INVALID_VALUE) { /* past the last one */
@@ -313,9 +315,11 @@ static fa_status read_params(CUfunction function, fa__function_info *info)
                             FA_MAX_PARAMS);
         info->param_size[i] = (uint32_t)size;
     }
+    info->param_count = expected;
+    return FA_OK;
 }
 
-static fa_status describe(CUfunction function, fa__function_info *info)
+static fa_status describe(CUfunction function, size_t param_count, fa__function_info *info)
 {
     fa_status status = function_int(function, CU_FUNC_ATTRIBUTE_NUM_REGS, &info->registers);
     if (status == FA_OK)
@@ -326,35 +330,33 @@ static fa_status describe(CUfunction function, fa__function_info *info)
     if (status == FA_OK)
         status =
             function_int(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &info->max_threads);
-    return status ? status : read_params(function, info);
+    return status ? status : read_params(function, param_count, info);
 }
 
 /* 48 KiB, static plus dynamic, need no opt-in on any architecture. */
 #define SMEM_WITHOUT_OPTIN (48u * 1024u)
 
-static fa_status prepare(CUfunction function, uint32_t smem_dynamic_bytes, bool nonportable_cluster,
-                         fa__function_info *info)
+static fa_status prepare(CUfunction function, const fa__load *what, fa__function_info *info)
 {
-    fa_status status = describe(function, info);
+    fa_status status = describe(function, what->param_count, info);
     if (status)
         return status;
-    if (info->smem_static_bytes + smem_dynamic_bytes > SMEM_WITHOUT_OPTIN)
+    if (info->smem_static_bytes + what->smem_dynamic_bytes > SMEM_WITHOUT_OPTIN)
         TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            (int)smem_dynamic_bytes);
-    if (nonportable_cluster)
+            (int)what->smem_dynamic_bytes);
+    if (what->nonportable_cluster)
         TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
     if (cu.cuFuncLoad)
         TRY(cuFuncLoad, function);
     return FA_OK;
 }
 
-static fa_status load(const void *cubin, const char *function_name, uint32_t smem_dynamic_bytes,
-                      bool nonportable_cluster, fa__cumodule *module, fa__cufunction *function,
+static fa_status load(const fa__load *what, fa__cumodule *module, fa__cufunction *function,
                       fa__function_info *info)
 {
-    TRY(cuModuleLoadData, module, cubin);
-    TRY(cuModuleGetFunction, function, *module, function_name);
-    return prepare(*function, smem_dynamic_bytes, nonportable_cluster, info);
+    TRY(cuModuleLoadData, module, what->cubin);
+    TRY(cuModuleGetFunction, function, *module, what->function);
+    return prepare(*function, what, info);
 }
 
 /* Loading and unloading would end a capture that is under way on any thread in the strict modes; in
@@ -373,8 +375,7 @@ static void unrelax(CUstreamCaptureMode *mode)
         (void)cu.cuThreadExchangeStreamCaptureMode(mode); /* it was the thread's before: accepted */
 }
 
-fa_status fa__driver_load(const void *cubin, const char *function_name, uint32_t smem_dynamic_bytes,
-                          bool nonportable_cluster, fa__cumodule *module, fa__cufunction *function,
+fa_status fa__driver_load(const fa__load *what, fa__cumodule *module, fa__cufunction *function,
                           fa__function_info *info)
 {
     CUstreamCaptureMode mode;
@@ -384,8 +385,7 @@ fa_status fa__driver_load(const void *cubin, const char *function_name, uint32_t
     fa_status status = relax(&mode);
     if (status)
         return status;
-    status =
-        load(cubin, function_name, smem_dynamic_bytes, nonportable_cluster, module, function, info);
+    status = load(what, module, function, info);
     if (status && *module)
         (void)cu.cuModuleUnload(*module); /* what matters is the failure that is being reported */
     if (status) {

@@ -31,10 +31,18 @@ fa__cuctx fa__driver_current(void); /* NULL: none */
 fa_status fa__driver_enter(fa__cuctx context);
 void fa__driver_leave(void);
 
+/* What fa__driver_load is to load. */
+typedef struct fa__load {
+    const void *cubin;
+    const char *function;
+    uint32_t smem_dynamic_bytes;
+    bool nonportable_cluster;
+    size_t param_count; /* 0: to be found out */
+} fa__load;
+
 /* Between enter and leave. Loads everything now, nothing lazily, and leaves a capture that is under
  * way on this thread or another valid (FA_ERR_CAPTURE when the driver refuses because of it). */
-fa_status fa__driver_load(const void *cubin, const char *function_name, uint32_t smem_dynamic_bytes,
-                          bool nonportable_cluster, fa__cumodule *module, fa__cufunction *function,
+fa_status fa__driver_load(const fa__load *what, fa__cumodule *module, fa__cufunction *function,
                           fa__function_info *info);
 void fa__driver_unload(fa__cumodule module);
 

@@ -59,9 +59,14 @@ static fa_status load_on_device(fa_kernel *kernel)
     fa_status status = fa__driver_enter(kernel->ctx->cuda);
     if (status)
         return status;
-    status = fa__driver_load(kernel->entry.cubin, kernel->entry.function,
-                             kernel->plan.smem_dynamic_bytes, blocks > 8, &kernel->module,
-                             &kernel->function, &kernel->info);
+    const fa__load what = {
+        .cubin = kernel->entry.cubin,
+        .function = kernel->entry.function,
+        .smem_dynamic_bytes = kernel->plan.smem_dynamic_bytes,
+        .nonportable_cluster = blocks > 8,
+        .param_count = kernel->op->param_size_count,
+    };
+    status = fa__driver_load(&what, &kernel->module, &kernel->function, &kernel->info);
     fa__driver_leave();
     return status ? status : check_params(kernel);
 }

@@ -109,7 +109,6 @@ static uint64_t log2_q54(double base)
 static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p)
 {
     const fa_rope_spec *s = &spec->rope;
-    (void)target;
     const int64_t widest = 16 / (int64_t)fa__dtype_bytes(s->dtype);
     const bool baked = s->head_dim && s->rotary_dim;
     uint64_t must_divide = baked           ? fa__rope_dividends(s, s->head_dim, s->rotary_dim)
@@ -117,17 +116,15 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
                                            : 0;
     int64_t width = fa__rope_power_of_two(must_divide, widest);
     uint64_t log2_base = s->angles == FA_ROPE_COMPUTED ? log2_q54(s->base) : 0;
-    /* 128 bytes of each thread under way, within 72 registers. Frequencies that are computed at run
-     * time take registers too. */
-    const int32_t heads = s->angles == FA_ROPE_COMPUTED && !s->rotary_dim ? 2 : 4;
     p->block_threads = ROPE_BLOCK_THREADS;
     p->value[ROPE_VECTOR_WIDTH] = (int32_t)width;
-    p->value[ROPE_HEADS_IN_FLIGHT] = heads;
+    p->flags.programmatic = target->cc >= 90; /* rope.cu waits for its predecessor by itself */
     p->value[ROPE_LOG2_BASE_LOW] = (int32_t)(uint32_t)log2_base;
     p->value[ROPE_LOG2_BASE_HIGH] = (int32_t)(uint32_t)(log2_base >> 32);
     fa__buf text = fa__buf_on(p->text, sizeof p->text);
-    fa__buf_format(&text, "blocks of %d threads, accesses of %d bytes, %d heads in flight",
-                   ROPE_BLOCK_THREADS, (int)(width * (int64_t)fa__dtype_bytes(s->dtype)), heads);
+    fa__buf_format(&text, "blocks of %d threads, accesses of %d bytes, %d heads in flight%s",
+                   ROPE_BLOCK_THREADS, (int)(width * (int64_t)fa__dtype_bytes(s->dtype)),
+                   ROPE_HEADS_IN_FLIGHT, p->flags.programmatic ? ", programmatic launch" : "");
     return FA_OK; /* the longest text is shorter than the room */
 }
 
@@ -175,7 +172,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa__prologue_int(source, "SEQLEN", s->seqlen);
     fa__prologue_int(source, "LOG2_BASE_Q54", (int64_t)fa__rope_log2_base(p));
     fa__prologue_int(source, "VECTOR_WIDTH", p->value[ROPE_VECTOR_WIDTH]);
-    fa__prologue_int(source, "HEADS_IN_FLIGHT", p->value[ROPE_HEADS_IN_FLIGHT]);
+    fa__prologue_int(source, "HEADS_IN_FLIGHT", ROPE_HEADS_IN_FLIGHT);
     fa__prologue_int(source, "BLOCK_THREADS", ROPE_BLOCK_THREADS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(rope_kernel_params));
     fa__prologue_end(source, "rope.cu");

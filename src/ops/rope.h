@@ -6,10 +6,11 @@
 
 #define ROPE_MAX_HEAD_DIM 1024
 #define ROPE_BLOCK_THREADS 128 /* many small blocks balance better than few large ones */
-#define ROPE_HEADS_PER_GROUP 4 /* fewest that share a thread's angles */
+#define ROPE_HEADS_PER_GROUP 4 /* that share a thread's angles when there is work enough */
+#define ROPE_HEADS_IN_FLIGHT 2 /* of them loaded before the first is used */
 
 /* Slots of fa__plan.value. */
-enum { ROPE_VECTOR_WIDTH, ROPE_HEADS_IN_FLIGHT, ROPE_LOG2_BASE_LOW, ROPE_LOG2_BASE_HIGH };
+enum { ROPE_VECTOR_WIDTH, ROPE_LOG2_BASE_LOW, ROPE_LOG2_BASE_HIGH };
 
 /* Mirror of struct tensor and struct params in rope.cu. */
 typedef struct rope_tensor_params {

@@ -210,14 +210,14 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
     return width;
 }
 
-/* Heads that share a thread's angles: 8 are enough to hide their cost behind memory, fewer fill the
- * chip when there is little work. A power of two. */
+/* Heads that share a thread's angles: fewer while they leave multiprocessors without a block, more where
+ * the grid could not hold their groups. */
 static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t multiprocessors)
 {
-    int64_t heads = 2 * ROPE_HEADS_PER_GROUP;
+    int64_t heads = ROPE_HEADS_PER_GROUP;
     int64_t groups = divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads);
-    if (blocks * groups < 8 * (int64_t)multiprocessors)
-        heads = ROPE_HEADS_PER_GROUP;
+    for (; heads > 1 && blocks * groups < multiprocessors; heads /= 2)
+        groups *= 2;
     while (divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads) > MAX_GRID_Y)
         heads *= 2;
     return heads;
