@@ -163,7 +163,7 @@ static int read_file(const char *path, bool plain, bool prefix, uint64_t limit,
     const int fd = open_retrying(path, O_RDONLY | (plain ? O_NOFOLLOW | O_NONBLOCK : 0), 0);
     if (fd < 0)
         return errno;
-    fa__file_info own;
+    fa__file_info own = {0};
     bool more = false;
     int error = fa__file_stat_open(fd, &own);
     if (error == 0 && plain && !own.regular)
@@ -360,7 +360,7 @@ int fa__file_open(const char *path, int *fd)
     *fd = open_retrying(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (*fd < 0)
         return errno;
-    fa__file_info info;
+    fa__file_info info = {0};
     int error = fa__file_stat_open(*fd, &info);
     if (error == 0 && !info.regular)
         error = EINVAL;

@@ -10,6 +10,12 @@
 #include "op.h"
 
 struct fa_kernel {
+    /* what a hit touches, together in one cache line; but for origin under the table's lock (kernels.c) */
+    atomic_int origin;      /* fa_origin of the latest answer */
+    uint32_t holders;       /* callers' handles */
+    struct fa__slot *slots; /* the specs that lead here */
+    fa_kernel *idle_newer, *idle_older;
+
     /* what a launch reads */
     fa__cufunction function; /* NULL on an offline context */
     fa__cuctx cuda;
@@ -29,12 +35,6 @@ struct fa_kernel {
     fa__buf source, label;
     fa__key key;
     char arch[16];
-    atomic_int origin; /* fa_origin of the latest answer */
-
-    /* the table's (kernels.c), under its lock */
-    uint32_t holders;       /* callers' handles */
-    struct fa__slot *slots; /* the specs that lead here */
-    fa_kernel *idle_newer, *idle_older;
 };
 
 /* The last steps of the pipeline: from a cache entry to a kernel that can be launched (load.c). Takes
