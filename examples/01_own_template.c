@@ -21,8 +21,7 @@
 static const char source[] =
     "#include \"fajit/dtype.cuh\"\n"
     "using namespace fajit;\n"
-    "__global__ void saxpy(ELEMENT *y, const ELEMENT *x, float a, long long n)\n"
-    "{\n"
+    "__global__ void saxpy(ELEMENT *y, const ELEMENT *x, float a, long long n) {\n"
     "    long long first = (long long)blockIdx.x * BLOCK * UNROLL + threadIdx.x;\n"
     "#pragma unroll\n"
     "    for (int u = 0; u < UNROLL; u++) {\n"
@@ -56,7 +55,7 @@ static fa_kernel *build(fa_context *ctx, variant v)
     return kernel;
 }
 
-/* y = 2 x + y on small integers, which both types hold exactly; bf16 is the upper half of a float. */
+/* y = 2 x + y on small integers, exact in both types; bf16 is the upper half of a float. */
 static bool run(const fa_kernel *kernel, variant v)
 {
     enum { N = 1000003 };

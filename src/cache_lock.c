@@ -2,15 +2,14 @@
 #include <time.h>
 
 #include "cache_impl.h"
+#include "clock.h"
 
 #define POLL_FIRST_MS 1
 #define POLL_LAST_MS 20
 
 static int64_t now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)(fa__now_ns() / 1000000u);
 }
 
 static void sleep_ms(int64_t ms)

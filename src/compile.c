@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compile_slots.h"
 #include "compiler.h"
 #include "context.h"
 #include "status.h"

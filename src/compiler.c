@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "clock.h"
+#include "compile_slots.h"
 #include "compiler_find.h"
+#include "compiler_log.h"
 #include "fork.h"
-#include "pool.h"
 #include "status.h"
 
 /* X(name, required) */
@@ -323,13 +324,15 @@ static fa_status build(nvrtcProgram handle, const fa__program *program, const fa
     const char **options = calloc(program->option_count + 8, sizeof *options);
     if (!options)
         return fa__fail_memory((program->option_count + 8) * sizeof *options);
-    /* -v makes ptxas report registers and spills in the log. Newer releases have --no-cache, against a
+    /* -v makes ptxas report registers and spills in the log. Without --no-source-include an #include finds
+     * files beside the program's name, and so in the working directory, that no key knows of. Newer releases have --no-cache, against a
      * cache of their own, and --frandom-seed: without it the process number and the working directory
      * become part of names with internal linkage, and so of the cubin. */
     int n = 0;
     options[n++] = arch_option;
     options[n++] = "--std=c++17";
     options[n++] = "--ptxas-options=-v";
+    options[n++] = "--no-source-include";
     if (nvrtc.version >= 12090) {
         options[n++] = "--no-cache";
         options[n++] = "--frandom-seed=fajit";
@@ -341,48 +344,6 @@ static fa_status build(nvrtcProgram handle, const fa__program *program, const fa
     if (result != NVRTC_SUCCESS)
         status = compile_failed(handle, result, program, target);
     return status;
-}
-
-/* The number behind `label` on the line at `at`, as in "Used 32 registers" or "0 bytes spill
- * stores". */
-static uint32_t number_before(const char *at, const char *end, const char *label)
-{
-    const char *found = at;
-    size_t len = strlen(label);
-    while ((found = strstr(found, label)) && found < end) {
-        const char *digit = found;
-        while (digit > at && digit[-1] == ' ')
-            digit--;
-        uint32_t value = 0, scale = 1;
-        bool any = false;
-        while (digit > at && digit[-1] >= '0' && digit[-1] <= '9') {
-            value += scale * (uint32_t)(*--digit - '0');
-            scale *= 10;
-            any = true;
-        }
-        if (any)
-            return value;
-        found += len;
-    }
-    return 0;
-}
-
-/* Reads what `ptxas -v` reported for one function. false when the log does not say. */
-static bool read_report(const char *log, const char *function, fa__entry *entry)
-{
-    char quoted[4400];
-    snprintf(quoted, sizeof quoted, "Compiling entry function '%.4300s'", function);
-    const char *at = strstr(log, quoted);
-    if (!at)
-        return false;
-    at += strlen(quoted);
-    const char *next = strstr(at, "Compiling entry function");
-    const char *end = next ? next : at + strlen(at);
-    entry->registers = number_before(at, end, "registers");
-    entry->spill_bytes =
-        number_before(at, end, "bytes spill stores") + number_before(at, end, "bytes spill loads");
-    entry->smem_static_bytes = number_before(at, end, "bytes smem");
-    return entry->registers > 0;
 }
 
 static fa_status get_cubin(nvrtcProgram handle, void **cubin, size_t *bytes)
@@ -419,7 +380,7 @@ static fa_status collect(nvrtcProgram handle, const fa__program *program, fa__en
         goto done;
     }
     status = fa__entry_make(entry, function, log, cubin, bytes);
-    if (status == FA_OK && !read_report(log, function, entry)) {
+    if (status == FA_OK && !fa__compiler_read_log(log, function, entry)) {
         fa__entry_free(entry);
         status =
             fa__fail(FA_ERR_NVRTC, "NVRTC's log has no resource report for %s:\n%s", function, log);

@@ -57,14 +57,14 @@ static bool look_in_list(fa__nvrtc_file *found, const char *list)
 
 void fa__nvrtc_find(fa__nvrtc_file *found)
 {
-    const char *override = getenv("FAJIT_NVRTC_LIBRARY");
+    const char *override = secure_getenv("FAJIT_NVRTC_LIBRARY");
     *found = (fa__nvrtc_file){0};
     if (override && override[0]) {
         snprintf(found->path, sizeof found->path, "%s", override);
         if (!strchr(override, '/'))
             return; /* a name for the loader to search for: it cannot be looked into here */
-    } else if (!look_below(found, getenv("CUDA_HOME")) && !look_below(found, getenv("CUDA_PATH")) &&
-               !look_in_list(found, getenv("LD_LIBRARY_PATH")) &&
+    } else if (!look_below(found, secure_getenv("CUDA_HOME")) && !look_below(found, secure_getenv("CUDA_PATH")) &&
+               !look_in_list(found, secure_getenv("LD_LIBRARY_PATH")) &&
                !look_below(found, "/usr/local/cuda") &&
                !look_in_list(found,
                              "/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/lib64:"

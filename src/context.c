@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "arch.h"
+#include "compile_slots.h"
 #include "exit.h"
 #include "fork.h"
 #include "status.h"

@@ -52,8 +52,8 @@ static struct {
 } cu;
 
 static atomic_bool is_open; /* everything in `cu` is constant once it is true */
-static atomic_bool
-    exiting; /* the driver's own exit handler runs after ours: no calls from then on */
+/* The driver's own exit handler runs after ours: no calls from then on. */
+static atomic_bool exiting;
 
 /* --- errors --- */
 

@@ -26,7 +26,7 @@ static bool try_open(fa__dynlib *lib, const char *name)
 bool fa__dynlib_open(fa__dynlib *lib, const char *variable, const char *const *candidates)
 {
     *lib = (fa__dynlib){0};
-    const char *override = variable ? getenv(variable) : NULL;
+    const char *override = variable ? secure_getenv(variable) : NULL;
     if (override && override[0]) {
         if (try_open(lib, override))
             return true;

@@ -1,7 +1,8 @@
 #include "fork.h"
 
 atomic_uint fa__fork_count;
-pthread_mutex_t fa__process_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: cuInit, which is called under it, may fork a helper that loads kernel modules. */
+pthread_mutex_t fa__process_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -18,7 +19,8 @@ static void in_parent(void)
 static void in_child(void)
 {
     atomic_fetch_add_explicit(&fa__fork_count, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&fa__process_lock);
+    /* The only thread here has another number than the owner, and could not unlock it. */
+    fa__process_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
 static void watch(void)

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-extern atomic_uint
-    fa__fork_count; /* forks between this process and the first that used the library */
+/* Forks between this process and the first that used the library. */
+extern atomic_uint fa__fork_count;
 
 /* Guards all state of the process. Held across a fork, so that a child finds it free and whole. */
 extern pthread_mutex_t fa__process_lock;

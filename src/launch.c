@@ -25,14 +25,15 @@ static fa_status check_geometry(const fa_kernel *kernel, const fa__launch *l)
     fa_status status = FA_OK;
     const uint32_t *cluster = kernel->plan.flags.cluster;
     for (int i = 0; i < 3 && status == FA_OK; i++) {
-        status = check_dimension(kernel, "grid", i, l->grid[i], grid_limit[i]);
+        const uint32_t blocks = l->grid[i];
+        status = check_dimension(kernel, "grid", i, blocks, grid_limit[i]);
         if (status == FA_OK)
             status = check_dimension(kernel, "block", i, l->block[i], block_limit[i]);
-        if (status == FA_OK && cluster[0] && l->grid[i] % cluster[i])
+        if (status == FA_OK && cluster[0] && blocks % cluster[i])
             status =
                 fa__fail(FA_ERR_GEOMETRY,
                          "%s: grid.%c = %" PRIu32 " is not a multiple of the cluster's %" PRIu32,
-                         kernel->label.data, "xyz"[i], l -> grid[i], cluster[i]);
+                         kernel->label.data, "xyz"[i], blocks, cluster[i]);
     }
     uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
     if (status == FA_OK && threads > kernel->info.max_threads)

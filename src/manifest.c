@@ -66,18 +66,6 @@ fa_status fa__manifest_refuse_key(const fa__json *member, const char *format, ..
 
 /* --- reading --- */
 
-static const fa_param_info *find_param(const fa__op *op, const char *key, size_t *index)
-{
-    for (size_t i = 0; i < op->param_count; i++) {
-        const fa_param_info *p = &op->params[i];
-        if (strcmp(p->name, key) == 0 || (p->alias && strcmp(p->alias, key) == 0)) {
-            *index = i;
-            return p;
-        }
-    }
-    return NULL;
-}
-
 /* The text that fa_spec_set reads; NULL when the JSON value is of another type than the member. */
 static const char *member_text(const fa__json *m, fa_param_kind kind)
 {
@@ -110,13 +98,13 @@ static const char *kind_text(fa_param_kind kind)
 
 static fa_status read_member(const fa__op *op, const fa__json *m, fa_spec *spec, uint64_t *seen)
 {
-    size_t index = 0;
-    const fa_param_info *p = find_param(op, m->key, &index);
+    const fa_param_info *p = fa__op_param(op, m->key);
 
     if (!p) {
         fa_spec_set(spec, m->key, ""); /* for its list of the legal keys */
         return fa__manifest_refuse_key(m, "%s", fa_last_error());
     }
+    const size_t index = (size_t)(p - op->params);
     if (*seen >> index & 1)
         return fa__manifest_refuse_key(m, "%s and %s are the same parameter: give it once", p->name,
                                        p->alias);

@@ -6,8 +6,6 @@
 #include "op.h"
 #include "status.h"
 
-#define MAX_DTYPE FA_BF16
-
 /* --- reading --- */
 
 static fa_status need(const fa__json *value, fa__json_type type, const char *what)
@@ -48,8 +46,8 @@ static fa_status read_u32(const fa__json *value, const char *what, uint32_t *to)
 
 static fa_status read_dtype(const fa__json *value, int64_t *to)
 {
-    for (int i = 0; value->type == FA__JSON_STRING && i <= MAX_DTYPE; i++) {
-        if (strcmp(value->text, fa__dtype_name((fa_dtype)i)) == 0) {
+    for (int i = 0; value->type == FA__JSON_STRING && fa__dtype_names[i]; i++) {
+        if (strcmp(value->text, fa__dtype_names[i]) == 0) {
             *to = i;
             return FA_OK;
         }
@@ -259,7 +257,7 @@ static fa_status write_constant(fa__buf *out, const fa_constant *c)
         return status;
     }
     case FA_CONSTANT_DTYPE:
-        if (c->int_value < 0 || c->int_value > MAX_DTYPE)
+        if (c->int_value < 0 || c->int_value > FA_BF16)
             break;
         fa__buf_format(out, "{\"dtype\": \"%s\"}", fa__dtype_name((fa_dtype)c->int_value));
         return FA_OK;

@@ -100,19 +100,22 @@ extern const fa__op fa__op_rope;     /* src/ops/rope.c */
 const fa__op *fa__op_find(fa_op id);            /* NULL: none */
 const fa__op *fa__op_by_name(const char *name); /* NULL: none */
 
+/* A parameter by its name or alias; NULL: none. */
+const fa_param_info *fa__op_param(const fa__op *op, const char *key);
+
 /* The steps that walk the parameter table, for operations whose spec holds only plain values. */
 fa_status fa__spec_check_table(const fa__op *op, const fa_spec *spec);
 bool fa__spec_always_packable(const fa_spec *spec);
 void fa__spec_pack_table(const fa__op *op, const fa_spec *spec, fa__buf *out);
 
 /* --- writing a prologue: typed constants in front of a template (prologue.c) --- */
-void fa__prologue_begin(fa__buf *source); /* FAJIT_INSTANCE, the device headers' names */
-void fa__prologue_int(fa__buf *source, const char *name,
-                      int64_t value); /* constexpr int / long long */
+void fa__prologue_begin(fa__buf *source); /* defines FAJIT_INSTANCE */
+/* int, or long long where the value needs it. */
+void fa__prologue_int(fa__buf *source, const char *name, int64_t value);
 void fa__prologue_bool(fa__buf *source, const char *name, bool value);
 void fa__prologue_real(fa__buf *source, const char *name, double value);
-void fa__prologue_dtype(fa__buf *source, const char *name,
-                        fa_dtype dtype);                  /* using NAME = fajit::bf16; */
+/* A type alias. */
+void fa__prologue_dtype(fa__buf *source, const char *name, fa_dtype dtype);
 void fa__prologue_end(fa__buf *source, const char *file); /* #line 1 "file" */
 
 /* --- embedded at build time (generated) --- */
@@ -120,6 +123,7 @@ extern const char fa__template_rope[];            /* kernel_templates/rope.cu */
 extern const fa__header_ref fa__device_headers[]; /* kernel_templates/X.cuh as "fajit/X.cuh" */
 extern const size_t fa__device_header_count;
 
+extern const char *const fa__dtype_names[]; /* in the order of fa_dtype; NULL at the end */
 const char *fa__dtype_name(fa_dtype dtype); /* "bf16" */
 size_t fa__dtype_bytes(fa_dtype dtype);
 

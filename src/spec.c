@@ -23,6 +23,16 @@ const fa__op *fa__op_by_name(const char *name)
     return NULL;
 }
 
+const fa_param_info *fa__op_param(const fa__op *op, const char *key)
+{
+    for (size_t i = 0; i < op->param_count; i++) {
+        const fa_param_info *p = &op->params[i];
+        if (strcmp(p->name, key) == 0 || (p->alias && strcmp(p->alias, key) == 0))
+            return p;
+    }
+    return NULL;
+}
+
 fa_status fa_op_info(fa_op op, fa_op_info_t *info)
 {
     if (!info)
@@ -36,10 +46,12 @@ fa_status fa_op_info(fa_op op, fa_op_info_t *info)
     return FA_OK;
 }
 
+const char *const fa__dtype_names[] = {"f32", "f16", "bf16", NULL};
+#define DTYPE_COUNT (sizeof fa__dtype_names / sizeof fa__dtype_names[0] - 1)
+
 const char *fa__dtype_name(fa_dtype dtype)
 {
-    static const char *const names[] = {"f32", "f16", "bf16"};
-    return (unsigned)dtype < 3 ? names[dtype] : "?";
+    return (unsigned)dtype < DTYPE_COUNT ? fa__dtype_names[dtype] : "?";
 }
 
 size_t fa__dtype_bytes(fa_dtype dtype)
@@ -199,16 +211,6 @@ void fa__spec_pack_table(const fa__op *op, const fa_spec *spec, fa__buf *out)
 
 /* --- setting a member from text --- */
 
-static const fa_param_info *find_param(const fa__op *op, const char *key)
-{
-    for (size_t i = 0; i < op->param_count; i++) {
-        const fa_param_info *p = &op->params[i];
-        if (strcmp(p->name, key) == 0 || (p->alias && strcmp(p->alias, key) == 0))
-            return p;
-    }
-    return NULL;
-}
-
 static fa_status unknown_key(const fa__op *op, const char *key)
 {
     fa__buf known = {0};
@@ -286,7 +288,7 @@ fa_status fa_spec_set(fa_spec *spec, const char *key, const char *value)
         return fa__fail(FA_ERR_UNSUPPORTED,
                         "fa_spec_set: %s holds pointers; fill fa_%s_spec in the program", op->name,
                         op->name);
-    const fa_param_info *p = find_param(op, key);
+    const fa_param_info *p = fa__op_param(op, key);
     if (!p)
         return unknown_key(op, key);
     void *at = (char *)spec + p->offset;

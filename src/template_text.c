@@ -213,18 +213,58 @@ static const struct {
     {"-no-cache", "the library passes it"},
     {"--std", "the language is C++17"},
     {"-std", "the language is C++17"},
-    {"--ptxas-options=-v", "the library passes it"},
-    {"-o", "it writes a file"},
+    {"-o=", "it writes a file"},
 };
 
-/* ptxas takes options of its own, one of which writes a file. */
-static bool writes_from_ptxas(const char *option)
+/* ptxas takes options of its own, with ',' between. Those below it must not be given; among the names that
+ * begin like -o and --o, which write or read a file, only the listed ones are harmless. */
+static const char *why_not_ptxas(const char *value)
 {
-    const char *value = strchr(option, '=');
-    if (!value ||
-        (strncmp(option, "--ptxas-options", 15) != 0 && strncmp(option, "-Xptxas", 7) != 0))
-        return false;
-    return strstr(value, "-o") || strstr(value, "--output");
+    static const char *const harmless[] = {"-opt-fp-atomics", "--opt-level", "-override-directive-",
+                                           "--override-directive-", "--optimize-float-"};
+    static const char *const outside[] = {"-c",
+                                          "--compile-only",
+                                          "-arch",
+                                          "--gpu-name",
+                                          "-h",
+                                          "--help",
+                                          "-V",
+                                          "--version",
+                                          "-ias",
+                                          "--input-as-",
+                                          "-m",
+                                          "--machine",
+                                          "-preserve-relocs",
+                                          "--preserve-relocs"};
+    if (!*value)
+        return "it has no value behind '='";
+    for (const char *at = value; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        size_t name = strcspn(at, ",=");
+        if (*at != '-' || name < 2 || strcspn(at, " '\"\\") < strcspn(at, ","))
+            return "ptxas options begin with '-', have ',' between them, and no spaces or quotes";
+        if (strncmp(at, "-o", 2) == 0 || strncmp(at, "--o", 3) == 0) {
+            bool known = false;
+            for (size_t i = 0; i < sizeof harmless / sizeof harmless[0] && !known; i++)
+                known = strncmp(at, harmless[i], strlen(harmless[i])) == 0;
+            if (!known)
+                return "it names a file";
+        }
+        for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
+            if (name == strlen(outside[i]) && strncmp(at, outside[i], name) == 0)
+                return "the output must be a cubin for the context's architecture";
+    }
+    return NULL;
+}
+
+/* The value of a ptxas option; NULL when it is none. */
+static const char *ptxas_value(const char *option)
+{
+    static const char *const names[] = {"-Xptxas=", "--ptxas-options="};
+    for (size_t i = 0; i < 2; i++)
+        if (strncmp(option, names[i], strlen(names[i])) == 0)
+            return option + strlen(names[i]);
+    return NULL;
 }
 
 const char *fa__template_bad_option(const char *option)
@@ -235,12 +275,40 @@ const char *fa__template_bad_option(const char *option)
         return "it has control characters";
     if (strcmp(option, "-Xptxas") == 0 || strcmp(option, "--ptxas-options") == 0)
         return "write its value behind '='";
-    if (writes_from_ptxas(option))
-        return "it writes a file";
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (strncmp(option, refused[i].prefix, strlen(refused[i].prefix)) == 0)
             return refused[i].why;
-    return NULL;
+    /* NVRTC ends the process over some of these. -DX= is a macro without content. */
+    const char *equals = strchr(option, '=');
+    if (equals && !equals[1] && strncmp(option, "-D", 2) != 0)
+        return "it has no value behind '='";
+    const char *value = ptxas_value(option);
+    return value ? why_not_ptxas(value) : NULL;
+}
+
+/* The length of blanks at `at`. */
+static size_t blanks(const char *at)
+{
+    return strspn(at, " \t");
+}
+
+bool fa__template_includes_path(const char *text)
+{
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        at += blanks(at);
+        if (*at != '#')
+            continue;
+        at++;
+        at += blanks(at);
+        if (strncmp(at, "include", 7) != 0)
+            continue;
+        at += 7 + (strncmp(at + 7, "_next", 5) == 0 ? 5 : 0);
+        at += blanks(at);
+        if ((*at == '"' || *at == '<') && at[1] == '/')
+            return true;
+    }
+    return false;
 }
 
 bool fa__template_option_only_logs(const char *option)

@@ -16,10 +16,10 @@ from pathlib import Path
 LAYERS = [
     ["fajit"],
     ["status", "buf", "clock", "exit", "fork", "log", "template_text"],
-    ["dynlib", "file", "json json_text", "pool", "tensor"],
+    ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template"],
-    ["driver", "compiler compiler_find", "ops/rope ops/rope_launch", "ops/template"],
+    ["driver", "compiler compiler_find compiler_log", "ops/rope ops/rope_launch", "ops/template"],
     ["cache cache_impl cache_dirs cache_lock cache_lru cache_visit"],
     ["kernel", "record"],
     ["kernels"],

@@ -1,5 +1,5 @@
-"""Every source file is named in a meson.build: a test that no list names would never run, and a file
-of the library that no list names would be missed only by whoever needs it.
+"""Every source file and every test script is named in a meson.build: a test that no list names would
+never run, and a file of the library that no list names would be missed only by whoever needs it.
 
 Usage: check_lists.py CHECKOUT
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 FOLDERS = ["src", "kernel_templates", "tools", "tests", "examples", "bench"]
 SOURCES = {".c", ".cu", ".cuh"}
+SCRIPTS = re.compile(r"tests/(test|check)_\w+\.py$")
 # tests/install holds sources of outside programs.
 NOT_BUILT = re.compile(r"tests/install/")
 
@@ -25,7 +26,7 @@ def main():
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             name = path.relative_to(root).as_posix()
-            if path.suffix not in SOURCES or NOT_BUILT.match(name):
+            if NOT_BUILT.match(name) or not (path.suffix in SOURCES or SCRIPTS.match(name)):
                 continue
             count += 1
             if not words & {path.name, path.stem, path.stem.removeprefix("test_")}:

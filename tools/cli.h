@@ -83,6 +83,7 @@ int cli_context_open(const cli *c, const char *arch, fa_context **out);
  * returns the first exit code that is not 0. */
 int cli_each_arch(const cli *c, int (*visit)(const cli *c, fa_context *ctx, void *user),
                   void *user);
+const char *cli_origin_name(fa_origin origin); /* "memory", "disk", "compiled" */
 /* A context for looking at caches and versions only. */
 int cli_context_open_any(const cli *c, fa_context **out);
 

@@ -34,7 +34,7 @@ static const option_info options[] = {
     {"seeds", "N", "run with this many seeds (3)", required_argument, CODE_SEEDS, CLI_OPT_SEEDS},
     {"dynamic", "[=NAME,...]", "do not bake the dimensions (all, or those named)",
      optional_argument, CODE_DYNAMIC, CLI_OPT_DYNAMIC},
-    {"jobs", "N", "entries at once (by cores and free memory)", required_argument, CODE_JOBS,
+    {"jobs", "N", "entries at once (by cores and memory)", required_argument, CODE_JOBS,
      CLI_OPT_JOBS},
     {"yes", NULL, "cache clear: do not ask", no_argument, CODE_YES, CLI_OPT_YES},
     {"remove", NULL, "cache verify: delete damaged entries", no_argument, CODE_REMOVE,

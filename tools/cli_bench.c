@@ -29,27 +29,26 @@ typedef struct bench {
     double graph_us, graph_again_us, plain_us, copy_rate; /* bytes a second */
 } bench;
 
-static int attribute(const bench *b, int which)
+static int attribute(int which)
 {
     int value = 0, device = 0;
     int (*current)(int *) = (int (*)(int *))(uintptr_t)gpu_symbol("cuCtxGetDevice");
     int (*get)(int *, int, int) =
         (int (*)(int *, int, int))(uintptr_t)gpu_symbol("cuDeviceGetAttribute");
 
-    (void)b;
     if (!current || !get || current(&device) || get(&value, which, device))
         return 0;
     return value;
 }
 
 /* float32 operations a second: two for each lane and clock. */
-static double arithmetic_rate(const bench *b)
+static double arithmetic_rate(void)
 {
-    int major = attribute(b, ATTRIBUTE_MAJOR), minor = attribute(b, ATTRIBUTE_MINOR);
+    int major = attribute(ATTRIBUTE_MAJOR), minor = attribute(ATTRIBUTE_MINOR);
     int lanes = major * 10 + minor == 80 || major < 8 ? 64 : 128;
 
-    return 2.0 * lanes * attribute(b, ATTRIBUTE_MULTIPROCESSORS) *
-           attribute(b, ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3;
+    return 2.0 * lanes * attribute(ATTRIBUTE_MULTIPROCESSORS) *
+           attribute(ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3;
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -171,7 +170,7 @@ static int prepare(bench *b)
         cli_error("the result is wrong, so its time means nothing; see `fajit verify`");
         return CLI_FAILED;
     }
-    double bytes = 0, enough = 2.0 * attribute(b, ATTRIBUTE_L2_BYTES);
+    double bytes = 0, enough = 2.0 * attribute(ATTRIBUTE_L2_BYTES);
     for (size_t i = 0; i < b->one.tensor_count; i++)
         bytes += (double)b->one.tensor[i].bytes;
     while (b->set_count < MAX_SETS && bytes * (double)b->set_count < enough) {
@@ -204,7 +203,7 @@ static void show(const cli *c, bench *b)
     static const char *const keys[] = {"time_us",       "floor_us", "ratio",         "bound",
                                        "time_again_us", "plain_us", "copy_gb_per_s", "bytes_moved",
                                        "buffer_sets",   NULL};
-    double bytes_us = b->one.bytes_moved / b->copy_rate * 1e6, rate = arithmetic_rate(b);
+    double bytes_us = b->one.bytes_moved / b->copy_rate * 1e6, rate = arithmetic_rate();
     double flops_us = rate > 0 ? b->one.flops / rate * 1e6 : 0;
     double floor_us = flops_us > bytes_us ? flops_us : bytes_us;
     cli_table t;

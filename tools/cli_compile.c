@@ -7,11 +7,6 @@ typedef struct job {
     cli_table table;
 } job;
 
-static const char *origin_name(fa_origin origin)
-{
-    return origin == FA_ORIGIN_MEMORY ? "memory" : origin == FA_ORIGIN_DISK ? "disk" : "compiled";
-}
-
 static int compile_one(const cli *c, fa_context *ctx, void *user)
 {
     job *j = user;
@@ -27,7 +22,7 @@ static int compile_one(const cli *c, fa_context *ctx, void *user)
         return cli_failed(status, NULL);
     }
     cli_cell_text(&j->table, info.name);
-    cli_cell_text(&j->table, origin_name(info.origin));
+    cli_cell_text(&j->table, cli_origin_name(info.origin));
     cli_cell_real(&j->table, (double)info.compile_ns / 1e6, 3);
     cli_cell_int(&j->table, info.registers);
     cli_cell_int(&j->table, info.spill_bytes);

@@ -88,6 +88,11 @@ int cli_each_arch(const cli *c, int (*visit)(const cli *c, fa_context *ctx, void
     return first;
 }
 
+const char *cli_origin_name(fa_origin origin)
+{
+    return origin == FA_ORIGIN_MEMORY ? "memory" : origin == FA_ORIGIN_DISK ? "disk" : "compiled";
+}
+
 void *cli_alloc(size_t bytes)
 {
     void *memory = calloc(1, bytes ? bytes : 1);

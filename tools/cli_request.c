@@ -121,7 +121,7 @@ int cli_request_read(const cli *c, cli_request *r)
 
 /* --- sizes of a run --- */
 
-static bool is_dimension(const fa_param_info *p)
+bool cli_is_dimension(const fa_param_info *p)
 {
     return p->kind == FA_PARAM_INT && p->dynamic;
 }
@@ -156,7 +156,7 @@ static void fill_sizes(cli_request *r)
     for (size_t i = 0; i < r->info.param_count; i++) {
         const fa_param_info *p = &r->info.params[i];
         /* A 0 that was given stays: G=0 is q alone. */
-        if (!is_dimension(p) || r->given[i] || *dimension(&r->sizes, p) != 0)
+        if (!cli_is_dimension(p) || r->given[i] || *dimension(&r->sizes, p) != 0)
             continue;
         int32_t value = default_size(r, p->name);
         *dimension(&r->sizes, p) = value;
@@ -170,7 +170,7 @@ static int apply_dynamic(const char *list, cli_request *r)
 {
     if (!list) {
         for (size_t i = 0; i < r->info.param_count; i++)
-            if (is_dimension(&r->info.params[i]))
+            if (cli_is_dimension(&r->info.params[i]))
                 *dimension(&r->spec, &r->info.params[i]) = FA_DYNAMIC;
         return CLI_OK;
     }
@@ -178,7 +178,7 @@ static int apply_dynamic(const char *list, cli_request *r)
     int code = CLI_OK;
     for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
         size_t index = find_param(&r->info, name);
-        if (index == SIZE_MAX || !is_dimension(&r->info.params[index])) {
+        if (index == SIZE_MAX || !cli_is_dimension(&r->info.params[index])) {
             cli_error("--dynamic=%s: '%s' is no dimension of %s; see `fajit ops %s`", list, name,
                       r->info.name, r->info.name);
             code = CLI_USAGE;

@@ -26,6 +26,7 @@ void cli_request_free(cli_request *r);
 
 /* Finds an operation by name; prints the names there are. */
 bool cli_find_op(const char *name, fa_op *op, fa_op_info_t *info);
+bool cli_is_dimension(const fa_param_info *p); /* a size that each launch may give */
 /* Splits "key=value": copies the key. NULL after printing. */
 const char *cli_split(const char *operand, char *key, size_t size);
 

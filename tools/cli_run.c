@@ -179,11 +179,6 @@ bool cli_set_check(const cli_set *set, cli_table *t)
 
 /* --- the shape, for the reader --- */
 
-static bool is_size(const fa_param_info *p)
-{
-    return p->kind == FA_PARAM_INT && p->dynamic;
-}
-
 static int32_t value_of(const fa_spec *spec, const fa_param_info *p)
 {
     int32_t value = 0;
@@ -198,7 +193,7 @@ void cli_run_json_sizes(fa__buf *out, const cli_session *s)
     fa__buf_text(out, "{");
     for (size_t i = 0; i < s->request.info.param_count; i++) {
         const fa_param_info *p = &s->request.info.params[i];
-        if (is_size(p))
+        if (cli_is_dimension(p))
             cli_json_int(out, p->name, value_of(&s->request.sizes, p));
     }
     for (size_t i = 0; s->oracle->extra_names && s->oracle->extra_names[i]; i++)
@@ -212,7 +207,7 @@ void cli_run_print_sizes(const cli_session *s)
     printf("kernel  %s  (%s)\nsizes  ", s->info.name, s->info.arch);
     for (size_t i = 0; i < s->request.info.param_count; i++) {
         const fa_param_info *p = &s->request.info.params[i];
-        if (is_size(p))
+        if (cli_is_dimension(p))
             printf(" %s=%d%s", p->name, value_of(&s->request.sizes, p),
                    value_of(&s->request.spec, p) ? "" : " (dynamic)");
     }

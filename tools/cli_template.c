@@ -5,6 +5,7 @@
 
 #include "cli_request.h"
 #include "json.h"
+#include "op.h"
 
 const cli_template_key cli_template_keys[] = {
     {"file", "PATH", "the CUDA C++ source; needed"},
@@ -56,10 +57,8 @@ static bool after(const char *text, const char *prefix, const char **rest)
 
 static bool read_dtype(const char *text, int64_t *out)
 {
-    static const char *const names[] = {"f32", "f16", "bf16"}; /* in the order of fa_dtype */
-
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(names[i], text) == 0) {
+    for (int i = 0; fa__dtype_names[i]; i++) {
+        if (strcmp(fa__dtype_names[i], text) == 0) {
             *out = i;
             return true;
         }

@@ -9,7 +9,6 @@
 #include "json.h"
 
 typedef struct job {
-    const cli *c;
     bool terminal; /* stderr is one: a bar instead of lines */
     const char *arch;
     fa_warm_result *results; /* of the manifest under way, by entry */
@@ -20,11 +19,7 @@ typedef struct job {
 
 static const char *outcome(const fa_warm_result *r)
 {
-    if (r->status)
-        return fa_status_name(r->status);
-    return r->origin == FA_ORIGIN_MEMORY ? "memory"
-           : r->origin == FA_ORIGIN_DISK ? "disk"
-                                         : "compiled";
+    return r->status ? fa_status_name(r->status) : cli_origin_name(r->origin);
 }
 
 static void draw_bar(const job *j, size_t done, size_t failed)
@@ -142,7 +137,7 @@ int cli_warm(const cli *c)
 {
     static const char *const keys[] = {"arch",     "total",  "from_memory", "from_disk",
                                        "compiled", "failed", "ms",          NULL};
-    job j = {.c = c, .terminal = isatty(STDERR_FILENO) == 1 && !c->verbose};
+    job j = {.terminal = isatty(STDERR_FILENO) == 1 && !c->verbose};
 
     if (c->operand_count != 1) {
         cli_error("warm needs one manifest");

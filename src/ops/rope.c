@@ -9,7 +9,6 @@
 #include "status.h"
 
 #define DEFAULT_BASE 10000.0
-static const char *const dtype_names[] = {"f32", "f16", "bf16", NULL};
 static const char *const style_names[] = {"half", "interleaved", NULL};
 static const char *const angles_names[] = {"computed", "tables", NULL};
 static const char *const positions_names[] = {"range", "vector", NULL};
@@ -26,7 +25,7 @@ static const char *const layout_names[] = {"bhnd", "bnhd", NULL};
     }
 
 static const fa_param_info parameters[] = {
-    CHOICE(dtype, NULL, dtype_names, "element type of q, k and the outputs"),
+    CHOICE(dtype, NULL, fa__dtype_names, "element type of q, k and the outputs"),
     CHOICE(style, NULL, style_names, "pairs are (j, j + rotary_dim/2) or (2j, 2j + 1)"),
     CHOICE(angles, NULL, angles_names, "computed from base, or read from cos and sin tables"),
     CHOICE(positions, NULL, positions_names, "position_offset + n, or an int32 vector"),

@@ -9,8 +9,8 @@
 #include "status.h"
 #include "template_text.h"
 
-#define MAX_COUNT                                                                                  \
-    4096 /* of constants, headers, options: far over any use, far under any overflow */
+/* Of constants, headers and options: far over any use, far under any overflow. */
+#define MAX_COUNT 4096
 
 static const char *or_default(const char *text, const char *fallback)
 {
@@ -90,6 +90,14 @@ static fa_status check_constant(const fa_template_spec *t, size_t i)
                     (int)c->type);
 }
 
+static fa_status refuse_path(const char *name)
+{
+    return fa__fail(FA_ERR_VALUE,
+                    "template: '%.60s' includes a file by its absolute path; pass its text in "
+                    "fa_template_spec.headers under a relative name: the key must know it",
+                    name);
+}
+
 static fa_status check_header(const fa_template_spec *t, size_t i)
 {
     const fa_header *h = &t->headers[i];
@@ -104,6 +112,8 @@ static fa_status check_header(const fa_template_spec *t, size_t i)
                         "template: headers[%zu].name '%.60s': names in fajit/ are the "
                         "library's own device headers",
                         i, h->name);
+    if (fa__template_includes_path(h->text))
+        return refuse_path(h->name);
     for (size_t j = 0; j < i; j++)
         if (strcmp(t->headers[j].name, h->name) == 0)
             return fa__fail(FA_ERR_VALUE, "template: header '%.60s' is given twice", h->name);
@@ -165,6 +175,8 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
         return fa__fail(FA_ERR_VALUE, "template: name is empty or has control characters");
     if (!t->source[0])
         return fa__fail(FA_ERR_SIZE, "template: source is empty");
+    if (fa__template_includes_path(t->source))
+        return refuse_path(t->name);
     if (!fa__template_good_entry(t->entry))
         return fa__fail(FA_ERR_VALUE,
                         "template: entry '%.80s' is not the name of a function, such as scale or "

@@ -1,0 +1,11 @@
+/* What the compiler's log tells about a kernel. Pure. */
+#ifndef FA_COMPILER_LOG_H
+#define FA_COMPILER_LOG_H
+
+#include "entry.h"
+
+/* Reads what `ptxas -v` reported for one function: registers, spills, static shared memory. false when
+ * the log does not say. */
+bool fa__compiler_read_log(const char *log, const char *function, fa__entry *entry);
+
+#endif
