@@ -9,6 +9,7 @@
     X(launch, "cuLaunchKernel")                                                                    \
     X(module_load, "cuModuleLoadData")                                                             \
     X(module_function, "cuModuleGetFunction")                                                      \
+    X(function_load, "cuFuncLoad")                                                                 \
     X(capture_begin, "cuStreamBeginCapture_v2")                                                    \
     X(capture_end, "cuStreamEndCapture")                                                           \
     X(graph_nodes, "cuGraphGetNodes")                                                              \
@@ -45,6 +46,7 @@ CUfunction bench_driver_load(const bench_driver *cu, const void *cubin, const ch
     CUfunction function = NULL;
     bench_driver_check(cu->module_load(&module, cubin), "cuModuleLoadData");
     bench_driver_check(cu->module_function(&function, module, entry), "cuModuleGetFunction");
+    bench_driver_check(cu->function_load(function), "cuFuncLoad");
     return function;
 }
 

@@ -155,7 +155,8 @@ static void report_first(const char *directory, bool quick)
         const char *mode, *bench, *impl, *note;
     } rows[] = {
         {"driver", "first_template", "driver",
-         "cubin in memory: cuModuleLoadData, cuModuleGetFunction, launch, 4 KB to the host"},
+         "cubin in memory: cuModuleLoadData, cuModuleGetFunction, cuFuncLoad, launch, 4 KB to the "
+         "host"},
         {"template", "first_template", "fajit",
          "context, compile answered from disk, launch, 4 KB to the host"},
         {"rope", "first_rope", "fajit",
@@ -200,8 +201,9 @@ static void report_load(const char *directory, size_t count, bool quick)
     char note[160];
     snprintf(note, sizeof note, "%zu kernels, one thread, median of %zu processes", count, runs);
     bench_emit("load_256", "fajit", "time", bench_median(library_ms, runs), "ms", note);
-    bench_emit("load_256", "driver", "time", bench_median(driver_ms, runs), "ms",
-               "cuModuleLoadData and cuModuleGetFunction of the same cubins, in memory");
+    bench_emit(
+        "load_256", "driver", "time", bench_median(driver_ms, runs), "ms",
+        "cuModuleLoadData, cuModuleGetFunction and cuFuncLoad of the same cubins, in memory");
     bench_emit("load_256", "fajit", "over_driver", bench_median(over_ms, runs), "ms", note);
 }
 

@@ -146,35 +146,33 @@ __device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COU
     return to;
 }
 
-// The three ways to read global memory differ in what the caches may assume.
-//   load          nothing: memory that this kernel may write (in place)
-//   load_once     nobody writes it while the kernel runs, and nobody reads it again soon
-//   load_reused   nobody writes it while the kernel runs; neighbours read it too
-#define FAJIT_LOAD(NAME, QUALIFIER, VOLATILE)                                                      \
+// The two ways to read global memory differ in what the caches may assume.
+//   load           nothing: memory that this kernel may write (in place)
+//   load_constant  nobody writes it while the kernel runs
+#define FAJIT_LOAD(NAME, QUALIFIER)                                                                \
     template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
     {                                                                                              \
         chunk<BYTES> x;                                                                            \
         if constexpr (BYTES == 16) {                                                               \
-            asm VOLATILE("ld.global" QUALIFIER ".v4.u32 {%0, %1, %2, %3}, [%4];"                   \
+            asm volatile("ld.global" QUALIFIER ".v4.u32 {%0, %1, %2, %3}, [%4];"                   \
                          : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])      \
                          : "l"(address));                                                          \
         } else if constexpr (BYTES == 8) {                                                         \
-            asm VOLATILE("ld.global" QUALIFIER ".v2.u32 {%0, %1}, [%2];"                           \
+            asm volatile("ld.global" QUALIFIER ".v2.u32 {%0, %1}, [%2];"                           \
                          : "=r"(x.word[0]), "=r"(x.word[1])                                        \
                          : "l"(address));                                                          \
         } else if constexpr (BYTES == 4) {                                                         \
-            asm VOLATILE("ld.global" QUALIFIER ".u32 %0, [%1];" : "=r"(x.word[0]) : "l"(address)); \
+            asm volatile("ld.global" QUALIFIER ".u32 %0, [%1];" : "=r"(x.word[0]) : "l"(address)); \
         } else {                                                                                   \
             unsigned short half;                                                                   \
-            asm VOLATILE("ld.global" QUALIFIER ".u16 %0, [%1];" : "=h"(half) : "l"(address));      \
+            asm volatile("ld.global" QUALIFIER ".u16 %0, [%1];" : "=h"(half) : "l"(address));      \
             x.word[0] = half;                                                                      \
         }                                                                                          \
         return x;                                                                                  \
     }
 
-FAJIT_LOAD(load, "", volatile)
-FAJIT_LOAD(load_once, ".nc.L1::no_allocate", volatile)
-FAJIT_LOAD(load_reused, ".nc", volatile)
+FAJIT_LOAD(load, "")
+FAJIT_LOAD(load_constant, ".nc")
 #undef FAJIT_LOAD
 
 template <int BYTES> __device__ __forceinline__ void store(void *address, const chunk<BYTES> &x)

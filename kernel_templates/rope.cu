@@ -53,7 +53,7 @@ struct tensor {
     int heads, heads_per_group;
 };
 
-// Mirrored by struct params in src/ops/rope.c.
+// Mirrored by rope_kernel_params in src/ops/rope.h.
 struct params {
     tensor q, k;
     const int *positions;
@@ -123,7 +123,7 @@ template <int V> __device__ __forceinline__ chunk<V * sizeof(Element)> load_inpu
     if constexpr (IN_PLACE)
         return fajit::load<V * sizeof(Element)>(x);
     else
-        return fajit::load_once<V * sizeof(Element)>(x);
+        return fajit::load_constant<V * sizeof(Element)>(x);
 }
 
 // --- angles ---------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ __device__ __forceinline__ i64 position_of(const params &p, const place &at)
 {
     if constexpr (POSITION_VECTOR) {
         const int *x = p.positions + at.batch * p.positions_stride + at.token;
-        return static_cast<int>(fajit::load_reused<4>(x).word[0]);
+        return static_cast<int>(fajit::load_constant<4>(x).word[0]);
     } else {
         return p.position_offset + at.token;
     }
@@ -148,7 +148,7 @@ __device__ __forceinline__ void load_table(const float *from, float (&to)[COUNT]
     constexpr int step = COUNT < 4 ? COUNT : 4;
 #pragma unroll
     for (int i = 0; i < COUNT; i += step) {
-        const chunk<step * 4> x = fajit::load_reused<step * 4>(from + i);
+        const chunk<step * 4> x = fajit::load_constant<step * 4>(from + i);
 #pragma unroll
         for (int k = 0; k < step; k++)
             to[i + k] = __uint_as_float(x.word[k]);
@@ -186,7 +186,7 @@ __device__ __forceinline__ void load_frequencies(const params &p, int pair, u64 
         const u64 *from = baked_frequencies<dim>.value + pair;
 #pragma unroll
         for (int i = 0; i < PAIRS; i += step) {
-            const chunk<step * 8> x = fajit::load_reused<step * 8>(from + i);
+            const chunk<step * 8> x = fajit::load_constant<step * 8>(from + i);
 #pragma unroll
             for (int k = 0; k < step; k++)
                 to[i + k] = x.word[2 * k] | static_cast<u64>(x.word[2 * k + 1]) << 32;

@@ -141,7 +141,7 @@ static char *render_ptx(fa_rope_spec rope)
 Test(templates, accesses_are_16_bytes_wide)
 {
     char *text = render_ptx((fa_rope_spec){.dtype = FA_BF16, .head_dim = 128});
-    cr_expect_not_null(strstr(text, "ld.global.nc.L1::no_allocate.v4.u32"));
+    cr_expect_not_null(strstr(text, "ld.global.nc.v4.u32"));
     cr_expect_not_null(strstr(text, "st.global.v4.u32"));
     free(text);
     text = render_ptx((fa_rope_spec){.dtype = FA_F16, .head_dim = 6}); /* 3 pairs: one at a time */
