@@ -5,27 +5,28 @@
  * The only public header. A program needs three calls:
  *
  *     fa_context *ctx;
- *     fa_context_create(NULL, &ctx);                        // current context, else device 0
+ *     fa_context_create(NULL, &ctx);                 // current context, else device 0
  *
- *     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);              // what to bake
+ *     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);       // what to bake
  *     spec.rope = (fa_rope_spec){.dtype = FA_F32, .head_dim = 64, .style = FA_ROPE_HALF};
  *     fa_kernel *kernel;
- *     fa_compile(ctx, &spec, &kernel);                      // memory, else disk, else NVRTC
+ *     fa_compile(ctx, &spec, &kernel);               // memory, else disk, else NVRTC
  *
- *     fa_args args = FA_ARGS_INIT(FA_OP_ROPE);              // what to run on
- *     args.rope = (fa_rope_args){.q = {q}, .q_out = {q_out}, .batch = 4, .heads_q = 8, .seqlen =
- * 256}; fa_launch(kernel, &args, stream);
+ *     fa_args args = FA_ARGS_INIT(FA_OP_ROPE);       // what to run on
+ *     args.rope = (fa_rope_args){.q = {q}, .q_out = {q_out},
+ *                                .batch = 4, .heads_q = 8, .seqlen = 256};
+ *     fa_launch(kernel, &args, stream);
  *
  * Conventions, valid for everything below
  * - Errors. Every call that can fail returns fa_status. On failure out-pointers are NULL (handles)
  *   or untouched (values), and fa_last_error() holds a message for the calling thread. The library
  *   never prints, aborts or exits.
- * - Structs. Every struct is plain C and means something sensible when zeroed. Those that the
- * caller fills and that may grow begin with `size`, set to sizeof of the struct (the FA_*_INIT
- * macros do it); a program built against an older header keeps working.
+ * - Structs. Every struct is plain C and means something sensible when zeroed. Those that may grow
+ *   begin with `size`, set by the caller to sizeof of the struct (the FA_*_INIT macros do it): it
+ *   tells the library which members the program knows. Members that are not set stay zero.
  * - Strings passed in are UTF-8, NUL-terminated, and copied before the call returns.
  * - Threads. Any function may be called from any thread at any time, unless its text says
- * otherwise; only the destruction of a handle must not race with other uses of the same handle.
+ *   otherwise; only the destruction of a handle must not race with other uses of the same handle.
  * - CUDA. The caller's current context is the same after a call as before it.
  * - fork. A child process must not use handles made by its parent: calls on them return
  *   FA_ERR_FORKED at once, and their destruction does nothing.
@@ -106,6 +107,8 @@ typedef enum fa_status { FA_STATUS_LIST(FA_STATUS_ENUM_) } fa_status;
 
 /* "FA_ERR_ALIAS" for FA_ERR_ALIAS; "FA_ERR_?" for a value that is no status. Static storage. */
 FA_API const char *fa_status_name(fa_status status);
+/* The text beside it in the list above; "" for a value that is no status. Static storage. */
+FA_API const char *fa_status_text(fa_status status);
 
 /* What went wrong in the last call of this thread that failed: what was asked, what was found, what
  * is allowed; after FA_ERR_COMPILE the compiler's full log follows. "" if nothing failed yet. The
@@ -195,8 +198,8 @@ typedef struct fa_rope_spec {
     bool in_place;      /* q_out and k_out are q and k */
     int32_t head_dim;   /* 2 to 1024, or FA_DYNAMIC */
     int32_t rotary_dim; /* even, at most head_dim; 0: all of head_dim */
-    int32_t batch;      /* each baked, or FA_DYNAMIC */
-    int32_t heads_q;
+    int32_t batch;      /* this and the next three: baked, or FA_DYNAMIC */
+    int32_t heads_q;    /* a multiple of heads_k */
     int32_t heads_k;
     int32_t seqlen;
     double base; /* 0: 10000; otherwise > 1, finite; ignored with FA_ROPE_TABLES */
@@ -218,11 +221,11 @@ typedef struct fa_rope_args {
 /* ------------------------------------------------------------------------------------------------
  * FA_OP_TEMPLATE: the user's own CUDA source, through the same cache, warm-up and launch path
  *
- * Each constant becomes a typed declaration in front of the source: `constexpr int` (`long long` where
- * the value needs it), `constexpr double`, `constexpr bool`, for FA_CONSTANT_DTYPE a type alias, for
- * FA_CONSTANT_IDENTIFIER a macro that expands to the identifier. The macro FAJIT_INSTANCE is defined, so
- * that a source can carry defaults for compiling alone. Nothing a constant holds can become other
- * text. The project's device headers ("fajit/dtype.cuh", ...) can be included.
+ * Each constant becomes a typed declaration in front of the source: `inline constexpr` of type int
+ * (long long where the value needs it), double or bool; for FA_CONSTANT_DTYPE a type alias; for
+ * FA_CONSTANT_IDENTIFIER a macro that expands to the identifier. The macro FAJIT_INSTANCE is
+ * defined, so that a source can carry defaults for compiling alone. Nothing a constant holds can
+ * become other text. The project's device headers ("fajit/dtype.cuh", ...) can be included.
  * --------------------------------------------------------------------------------------------- */
 
 typedef enum fa_constant_type {
@@ -370,38 +373,42 @@ typedef void (*fa_log_callback)(void *user, fa_log_level level, const char *line
 #define FA_DEVICE_CURRENT (-1)
 
 typedef struct fa_context_options {
-    size_t size;    /* sizeof(fa_context_options) */
+    size_t size; /* sizeof(fa_context_options) */
+
+    /* What to compile for. */
     int32_t device; /* ordinal, or FA_DEVICE_CURRENT; its primary context is used and kept */
     struct CUctx_st *cuda_context; /* the caller's own context instead; must outlive this one */
     bool offline;     /* no device: compiles for `arch` and fills caches; needs no CUDA driver */
     const char *arch; /* e.g. "sm_90a"; NULL: the device's, with its feature suffix */
-    /* Cache. NULL and 0 stand for the environment variable named, then for the default. */
-    const char *cache_dir; /* FAJIT_CACHE_DIR, $XDG_CACHE_HOME/fajit, ~/.cache/fajit */
-    const char
-        *cache_path; /* FAJIT_CACHE_PATH: read-only directories, ':' between, looked in first */
-    uint64_t
-        cache_max_bytes; /* FAJIT_CACHE_MAX_BYTES, 1 GiB: least recently used entries go first */
-    bool no_disk_cache;  /* neither read nor write any directory */
-    uint32_t
-        lock_timeout_ms; /* 30000: wait this long for another process's compile, then do it here */
-    uint32_t compile_jobs;     /* compiles at once; by cores and free memory (about 512 MB each) */
-    uint32_t max_idle_kernels; /* 16384: loaded kernels kept although nobody holds them */
-    fa_log_callback log;
+
+    /* Cache. NULL and 0 stand for the environment variable named, then for what follows it. */
+    const char *cache_dir; /* to write to: FAJIT_CACHE_DIR, $XDG_CACHE_HOME/fajit, ~/.cache/fajit */
+    const char *cache_path;   /* read only, looked in first, ':' between: FAJIT_CACHE_PATH, none */
+    uint64_t cache_max_bytes; /* least recently used entries go: FAJIT_CACHE_MAX_BYTES, 1 GiB */
+    bool no_disk_cache;       /* neither read nor write any directory */
+    uint32_t lock_timeout_ms; /* wait for another process's compile, then do it here: 30000 */
+
+    uint32_t compile_jobs;     /* compiles at once; 0: by cores and half the memory, 512 MB each */
+    uint32_t max_idle_kernels; /* loaded kernels kept although nobody holds them; 0: 16384 */
+
+    fa_log_callback log; /* NULL: silent */
     void *log_user;
     fa_log_level log_level;
 } fa_context_options;
 
+/* Device 0 and every default. (No options at all, NULL, mean FA_DEVICE_CURRENT.) */
 #define FA_CONTEXT_OPTIONS_INIT                                                                    \
     {                                                                                              \
         .size = sizeof(fa_context_options)                                                         \
     }
 
-/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults. The CUDA driver is opened now (not
- * offline): FAJIT_CUDA_LIBRARY, else libcuda.so.1 by the loader's search. NVRTC is looked for by the first
- * request that is not in memory, and loaded by the first that has to be compiled: FAJIT_NVRTC_LIBRARY,
- * else libnvrtc.so.13 or .12 in the lib64 and lib folders of $CUDA_HOME and $CUDA_PATH, the folders of
- * LD_LIBRARY_PATH, /usr/local/cuda, the system's library folders, and last by the loader's search.
- * A cache directory that cannot be used is a warning, not an error.
+/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults.
+ * The CUDA driver is opened now, unless offline: FAJIT_CUDA_LIBRARY, else libcuda.so.1 by the
+ * loader's search. NVRTC is looked for by the first request that is not in memory, and loaded by
+ * the first that has to be compiled: FAJIT_NVRTC_LIBRARY, else libnvrtc.so.13 or .12 in the lib64
+ * and lib folders of $CUDA_HOME and $CUDA_PATH, the folders of LD_LIBRARY_PATH, /usr/local/cuda,
+ * the system's library folders, and last by the loader's search. A cache directory that cannot be
+ * used is a warning, not an error.
  * Errors: CUDA_MISSING, NO_DEVICE, CUDA, ARCH, VALUE, LIMIT, STRUCT_SIZE, OUT_OF_MEMORY, FORKED. */
 FA_API fa_status fa_context_create(const fa_context_options *options, fa_context **out);
 
@@ -548,7 +555,8 @@ FA_API fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, c
  * execution appear, as always in CUDA, at a later call of the driver. */
 FA_API fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stream);
 
-/* Device memory, in bytes, that a launch with these args needs in args->workspace. */
+/* Device memory, in bytes, that a launch with these args needs in args->workspace: 0 for every
+ * operation so far. */
 FA_API fa_status fa_workspace_size(const fa_kernel *kernel, const fa_args *args, size_t *bytes);
 
 /* ------------------------------------------------------------------------------------------------

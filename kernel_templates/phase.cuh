@@ -26,9 +26,9 @@ __host__ __device__ __forceinline__ constexpr u64 multiply_high(u64 a, u64 b)
     return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-constexpr u64 LN2_Q64 = 0xb17217f7d1cf79acu;         // ln 2 * 2^64
-constexpr u64 INVERSE_2PI_Q64 = 0x28be60db9391054au; // 2^64 / (2 pi)
-constexpr int LOG2_BASE_FRACTION_BITS = 54;          // log2(base) <= 1024
+inline constexpr u64 LN2_Q64 = 0xb17217f7d1cf79acu;         // ln 2 * 2^64
+inline constexpr u64 INVERSE_2PI_Q64 = 0x28be60db9391054au; // 2^64 / (2 pi)
+inline constexpr int LOG2_BASE_FRACTION_BITS = 54;          // log2(base) <= 1024
 
 __host__ __device__ constexpr u64 inverse_factorial(int n)
 {

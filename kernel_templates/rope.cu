@@ -38,7 +38,9 @@ constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
 constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 224;
 #endif
 
-namespace {
+// Not an anonymous namespace: before NVRTC 12.9 the process number would become part of its names, and
+// so of the cubin.
+namespace rope {
 
 using fajit::chunk;
 using fajit::i64;
@@ -368,12 +370,13 @@ template <int V> __device__ __forceinline__ void run(const params &p)
         copy_heads<V>(p);
 }
 
-} // namespace
+} // namespace rope
 
+// The least number of blocks keeps ptxas from spilling to fit in more; it binds at 128 registers.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    fajit_rope(const __grid_constant__ params p)
+    fajit_rope(const __grid_constant__ rope::params p)
 {
     fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
-    run<VECTOR_WIDTH>(p);
+    rope::run<VECTOR_WIDTH>(p);
     fajit::let_successor_start();
 }

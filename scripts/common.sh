@@ -75,6 +75,13 @@ setup_packages() {
     setup_meson
 }
 
+# Sources of a locale with decimal commas, without which the tests of that are skipped.
+setup_locales() {
+    if command -v apt-get >/dev/null 2>&1 && [ ! -e /usr/share/i18n/locales/de_DE ]; then
+        install_packages locales
+    fi
+}
+
 # Older distributions carry a Meson that is too old; then one from PyPI is put beside the checkout.
 setup_meson() {
     if python3 - "$(meson --version)" <<'PYTHON'; then

@@ -21,8 +21,7 @@ fa_status fa__spec_prepare(const fa_context *ctx, const fa_spec *spec, const fa_
         return status;
     *op = fa__op_find(spec->op);
     if (!*op)
-        return fa__fail(FA_ERR_UNKNOWN_NAME,
-                        "fa_spec.op = %d is no operation; FA_OP_TEMPLATE and FA_OP_ROPE are",
+        return fa__fail(FA_ERR_UNKNOWN_NAME, "fa_spec.op = %d is no operation (enum fa_op)",
                         (int)spec->op);
     if (!normal)
         normal = &own_spec;
@@ -233,6 +232,9 @@ fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, char **o
     if (what != FA_TEXT_SOURCE && what != FA_TEXT_PTX)
         return fa__fail(FA_ERR_VALUE, "fa_render: what = %d; allowed: FA_TEXT_SOURCE, FA_TEXT_PTX",
                         (int)what);
+    if (what == FA_TEXT_PTX && atomic_load(&ctx->sealed))
+        return fa__fail(FA_ERR_SEALED,
+                        "fa_render: the context is sealed; FA_TEXT_PTX would compile");
     status = fa__spec_prepare(ctx, spec, &op, &normal, &plan);
     if (status == FA_OK)
         status = op->instantiate(&normal, &plan, &program);

@@ -129,6 +129,18 @@ const char *fa_status_name(fa_status status)
     return "FA_ERR_?";
 }
 
+const char *fa_status_text(fa_status status)
+{
+    switch (status) {
+#define CASE(name, value, text)                                                                    \
+    case name:                                                                                     \
+        return text;
+        FA_STATUS_LIST(CASE)
+#undef CASE
+    }
+    return "";
+}
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 

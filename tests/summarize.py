@@ -1,13 +1,33 @@
-"""Sums up Meson's testlog.json: what each Criterion program counted, what was skipped and why, and
-one closing line. Fails when something failed and when no test ran at all."""
+"""Sums up Meson's testlog.json: what each test program counted, what was skipped and why, and one
+closing line. Fails when something failed and when no test ran at all.
+
+Usage: summarize.py TESTLOG_JSON
+"""
 
 import json
 import re
 import sys
 from pathlib import Path
 
-COUNTS = re.compile(r"^\S+: (\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
-SHOWN = re.compile(r"^(?:\[====\] Synthesis|\[SKIP\]|\[FAIL\]).*$", re.MULTILINE)
+CRITERION = re.compile(r"^\S+: (\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
+TAP = re.compile(r"^(not )?ok\b(?:.*?(# SKIP\b))?.*$", re.MULTILINE)
+SHOWN = re.compile(
+    r"^(?:\[====\] Synthesis|\[SKIP\]|\[FAIL\]|not ok|ok .*# SKIP).*$", re.MULTILINE
+)
+
+
+def counts_of(program, output):
+    """(passed, failed, skipped) inside one program: by run_test's line, by TAP, else it is one."""
+    criterion = CRITERION.search(output)
+    if criterion:
+        return [int(n) for n in criterion.groups()]
+    tap = [match.groups() for match in TAP.finditer(output)]
+    if tap:
+        bad = sum(bool(failed) for failed, _ in tap)
+        skipped = sum(bool(skip) for failed, skip in tap if not failed)
+        return [len(tap) - bad - skipped, bad, skipped]
+    result = program["result"]
+    return [int(result == "OK"), 0, int(result == "SKIP")]
 
 
 def main():
@@ -16,34 +36,27 @@ def main():
         print("tests: FAILED, no test ran (Meson left no log)")
         return 1
     programs = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    passed = failed = skipped = 0
+    total = [0, 0, 0]
     broken = []
     for program in programs:
         output = (program.get("stdout") or "") + (program.get("stderr") or "")
-        counts = COUNTS.search(program.get("stdout") or "")
-        good = program["result"] in ("OK", "SKIP", "EXPECTEDFAIL")
-        if counts:
-            passed, failed, skipped = (
-                total + int(n) for total, n in zip((passed, failed, skipped), counts.groups())
-            )
-        else:  # not a Criterion program: one check, one count
-            passed += program["result"] == "OK"
-            skipped += program["result"] == "SKIP"
-        if not good:
+        counts = counts_of(program, output)
+        if program["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
             broken.append(f"{program['name']} ({program['result']})")
-            failed += not counts or counts.group(2) == "0"
+            counts[1] = counts[1] or 1  # a crash, a time-out, a sanitizer's report
+        total = [a + b for a, b in zip(total, counts)]
         lines = SHOWN.findall(output)
-        if counts:
+        if lines:
             print(f"{program['name']}: {program['result']}", *lines, sep="\n    ")
     if broken:
         print("failed:", ", ".join(broken))
+    passed, failed, skipped = total
     if passed + failed == 0:
         print(f"tests: FAILED, no test ran ({skipped} skipped)")
         return 1
-    verdict = "FAILED" if failed else "passed"
     print(
-        f"tests: {verdict}: {passed} passed, {failed} failed, {skipped} skipped "
-        f"in {len(programs)} programs"
+        f"tests: {'FAILED' if failed else 'passed'}: {passed} passed, {failed} failed, "
+        f"{skipped} skipped in {len(programs)} programs"
     )
     return 1 if failed else 0
 

@@ -41,7 +41,7 @@ static void combine(int i, fa_dtype dtype, fa_rope_spec *spec, fa_rope_spec *siz
                             .positions = i & 32 ? FA_ROPE_VECTOR : FA_ROPE_RANGE,
                             .head_dim = 64,
                             .batch = 3,
-                            .heads_q = 10,
+                            .heads_q = 12,
                             .heads_k = 3,
                             .seqlen = 37,
                             .base = 500000};
@@ -103,7 +103,7 @@ static void run_dims(fa_dtype dtype, fa_rope_style style)
             .dtype = dtype, .style = style, .head_dim = dims[i][0], .rotary_dim = dims[i][1]};
     warm(ctx, specs, DIMS);
     for (size_t i = 0; i < DIMS; i++) {
-        static const int shapes[][4] = {{1, 1, 1, 1}, {2, 3, 2, 3}, {1, 17, 5, 17}};
+        static const int shapes[][4] = {{1, 1, 1, 1}, {2, 3, 2, 3}, {1, 15, 5, 17}};
         for (size_t k = 0; k < 3; k++) {
             fa_rope_spec sizes = specs[i];
             sizes.batch = shapes[k][0];
@@ -160,6 +160,21 @@ Test(gpu_rope, dynamic_head_dim_with_a_fixed_rotary_dim)
     close_device(&f, ctx);
 }
 
+static void expect_ratio_refused(fa_context *ctx, fa_rope_spec spec, int heads_q, int heads_k)
+{
+    fa_kernel *kernel = compile_rope(ctx, spec);
+    fa_args args = FA_ARGS_INIT(FA_OP_ROPE);
+    void *memory = gpu_alloc(256); /* never touched */
+    args.rope.q.data = args.rope.k.data = args.rope.q_out.data = args.rope.k_out.data = memory;
+    args.rope.batch = args.rope.seqlen = 1;
+    args.rope.heads_q = heads_q;
+    args.rope.heads_k = heads_k;
+    cr_expect_eq(fa_launch(kernel, &args, NULL), FA_ERR_HEAD_RATIO, "%d and %d heads", heads_q,
+                 heads_k);
+    gpu_free(memory);
+    fa_kernel_release(kernel);
+}
+
 Test(gpu_rope, K52_every_number_of_heads)
 {
     fixture f;
@@ -173,15 +188,21 @@ Test(gpu_rope, K52_every_number_of_heads)
                 sizes.heads_q = heads_q;
                 sizes.heads_k = heads_k;
                 sizes.seqlen = 3;
-                run_rope(ctx, spec, sizes, NULL, (uint64_t)(heads_q * 18 + heads_k + 1));
+                if (heads_q && heads_k && heads_q % heads_k)
+                    expect_ratio_refused(ctx, spec, heads_q, heads_k);
+                else
+                    run_rope(ctx, spec, sizes, NULL, (uint64_t)(heads_q * 18 + heads_k + 1));
             }
     close_device(&f, ctx);
 }
 
 Test(gpu_rope, K14_many_heads_many_batches_many_tokens)
 {
-    static const int shapes[][4] = {
-        {1, 70000, 1, 2}, {1, 1, 65537, 1}, {70000, 1, 1, 1}, {1, 1, 1, 70001}, {65536, 2, 1, 3}};
+    static const int shapes[][4] = {{1, 70000, 1, 2},
+                                    {1, 65537, 65537, 1},
+                                    {70000, 1, 1, 1},
+                                    {1, 1, 1, 70001},
+                                    {65536, 2, 1, 3}};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -211,7 +232,7 @@ Test(gpu_rope, K34_any_alignment_and_stride_gives_the_same_bits)
                              .rotary_dim = i / 6 ? 48 : 64};
         fa_rope_spec sizes = spec;
         sizes.batch = 2;
-        sizes.heads_q = 3;
+        sizes.heads_q = 4;
         sizes.heads_k = 2;
         sizes.seqlen = 5;
         fa_kernel *kernel = compile_rope(ctx, spec);

@@ -52,6 +52,8 @@ Test(rope_spec, refusals_name_the_field)
         {{.head_dim = 64, .heads_q = -1}, FA_ERR_SIZE, "heads_q"},
         {{.head_dim = 64, .heads_k = -1}, FA_ERR_SIZE, "heads_k"},
         {{.head_dim = 64, .seqlen = -1}, FA_ERR_SIZE, "seqlen"},
+        {{.head_dim = 64, .heads_q = 6, .heads_k = 4}, FA_ERR_HEAD_RATIO, "heads_k = 4"},
+        {{.head_dim = 64, .heads_q = 4, .heads_k = 6}, FA_ERR_HEAD_RATIO, "heads_q = 4"},
         {{.head_dim = 64, .base = 1}, FA_ERR_VALUE, "base = 1"},
         {{.head_dim = 64, .base = 0.5}, FA_ERR_VALUE, "base"},
         {{.head_dim = 64, .base = -2}, FA_ERR_VALUE, "base"},
@@ -343,6 +345,8 @@ Test(rope_launch, every_head_and_unit_is_covered_once)
                     const int head_dim = dims[d][0], rotary_dim = dims[d][1];
                     if (!head_counts[h] && !head_counts[g])
                         continue;
+                    if (head_counts[h] && head_counts[g] && head_counts[h] % head_counts[g])
+                        continue; /* refused */
                     launched x;
                     launched_begin(&x,
                                    (fa_rope_spec){.head_dim = head_dim, .rotary_dim = rotary_dim});
@@ -532,6 +536,7 @@ typedef void change(fa_rope_args *a);
     X(FA_ERR_SIZE, "batch = -1", a->batch = -1)                                                    \
     X(FA_ERR_SIZE, "heads_q = -8", a->heads_q = -8)                                                \
     X(FA_ERR_SIZE, "heads_k = -1", a->heads_k = -1)                                                \
+    X(FA_ERR_HEAD_RATIO, "heads_k = 3", a->heads_k = 3)                                            \
     X(FA_ERR_SIZE, "seqlen = -2147483648", a->seqlen = INT32_MIN)                                  \
     X(FA_ERR_BAKED, "head_dim = 32", a->head_dim = 32)                                             \
     X(FA_ERR_ALIAS, "q_out", a->q_out.data = a->q.data)                                            \
@@ -691,7 +696,7 @@ Test(rope_launch, overlap_agrees_with_trying_every_element)
     for (uint64_t seed = 0; seed < 20000; seed++) {
         uint64_t n = 0;
 #define RANDOM(low, high) ((int)floor((double)oracle_uniform(seed, n++, (low), (high) + 1)))
-        const int b = RANDOM(1, 3), h = RANDOM(1, 3), g = RANDOM(1, 3), t = RANDOM(1, 3);
+        const int b = RANDOM(1, 3), h = RANDOM(1, 3), g = RANDOM(0, 1) ? h : 1, t = RANDOM(1, 3);
         const int inner = RANDOM(2, 6), middle = inner * RANDOM(3, 7),
                   outer = middle * RANDOM(3, 6);
         const bool bhnd = RANDOM(0, 1);

@@ -18,10 +18,12 @@ Test(status, every_code_has_its_name)
 #define CHECK(name, value, text)                                                                   \
     cr_expect_eq((int)(name), value);                                                              \
     cr_expect_str_eq(fa_status_name(name), #name);                                                 \
+    cr_expect_str_eq(fa_status_text(name), text);                                                  \
     cr_expect(strlen(text) > 3);
     FA_STATUS_LIST(CHECK)
 #undef CHECK
     cr_expect_str_eq(fa_status_name((fa_status)9999), "FA_ERR_?");
+    cr_expect_str_eq(fa_status_text((fa_status)9999), "");
 }
 
 Test(status, codes_are_unique)

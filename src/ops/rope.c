@@ -63,6 +63,11 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
                         "rope: all of head_dim = %d is to be rotated, which is odd; set an even "
                         "fa_rope_spec.rotary_dim",
                         s->head_dim);
+    if (s->heads_q && s->heads_k && s->heads_q % s->heads_k)
+        return fa__fail(FA_ERR_HEAD_RATIO,
+                        "rope: heads_q = %d is not a multiple of heads_k = %d "
+                        "(fa_rope_spec.heads_q, heads_k)",
+                        s->heads_q, s->heads_k);
     if (s->base == 1)
         return fa__fail(FA_ERR_VALUE,
                         "rope: base = 1; over 1 is needed, or 0 for %d "

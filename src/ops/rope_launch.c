@@ -68,6 +68,11 @@ static fa_status resolve_sizes(const fa_rope_spec *s, const fa_rope_args *a, siz
                             s->heads_k);
         n->heads_k = 0;
     }
+    if (n->heads_q && n->heads_k && n->heads_q % n->heads_k)
+        return fa__fail(FA_ERR_HEAD_RATIO,
+                        "rope: heads_q = %" PRId64 " is not a multiple of heads_k = %" PRId64
+                        " (fa_rope_args.heads_q, heads_k)",
+                        n->heads_q, n->heads_k);
     return check_head_dim(s, n);
 }
 
@@ -273,7 +278,7 @@ fa_status fa__rope_launch(const fa_spec *spec, const fa__plan *p, int32_t multip
     const fa_rope_spec *s = &spec->rope;
     const fa_rope_args *a = &args->rope;
     rope_kernel_params *k = (rope_kernel_params *)(void *)room->block;
-    sizes n;
+    sizes n = {0};
     views v;
     fa_status status = resolve_sizes(s, a, &n);
     if (status)
