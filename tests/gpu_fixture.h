@@ -21,6 +21,13 @@ static inline fa_context *open_device(fixture *f, int device)
     return fixture_context();
 }
 
+/* For what a tool that watches the device changes by itself. */
+static inline void skip_under_sanitizer(const char *why)
+{
+    if (getenv("FAJIT_TEST_SANITIZER"))
+        cr_skip_test("%s", why);
+}
+
 static inline void close_device(fixture *f, fa_context *ctx)
 {
     fa_context_destroy(ctx);

@@ -247,6 +247,7 @@ Test(gpu, F56_capture_survives_a_first_use)
 
 Test(gpu, F56_release_inside_a_capture)
 {
+    skip_under_sanitizer("compute-sanitizer makes unloading end a capture");
     fixture f;
     fa_context *ctx = NULL, *first = open_device(&f, 0);
     fa_context_options options = FA_CONTEXT_OPTIONS_INIT;
@@ -291,6 +292,7 @@ static const fa_template_spec spin = {
 
 Test(gpu, F58_first_launch_beside_a_spinning_kernel, .timeout = 60)
 {
+    skip_under_sanitizer("compute-sanitizer runs one kernel at a time");
     fixture f;
     run r;
     fa_context *ctx = open_device(&f, 0);
