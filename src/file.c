@@ -299,7 +299,7 @@ int fa__file_touch(const char *path)
     return utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
 
-int fa__file_replace(const char *path, const void *bytes, size_t len)
+static int replace_at(const char *path, const void *bytes, size_t len)
 {
     fa__buf dir = {0}, temporary = {0};
     const char *slash = strrchr(path, '/');
@@ -317,6 +317,25 @@ int fa__file_replace(const char *path, const void *bytes, size_t len)
     }
     fa__buf_free(&temporary);
     fa__buf_free(&dir);
+    return error;
+}
+
+/* A rename would put a file in the place of a device or a FIFO, and of a symbolic link. */
+int fa__file_replace(const char *path, const void *bytes, size_t len)
+{
+    fa__file_info info = {0};
+    int error = fa__file_stat(path, true, &info);
+    if (error == ENOENT)
+        return replace_at(path, bytes, len);
+    if (error != 0)
+        return error;
+    if (!info.regular)
+        return info.directory ? EISDIR : ENOTSUP;
+    char *target = realpath(path, NULL);
+    if (!target)
+        return errno;
+    error = replace_at(target, bytes, len);
+    free(target);
     return error;
 }
 
