@@ -34,19 +34,28 @@ static uint32_t smem_optin(int cc)
     }
 }
 
+/* Reads the digits of "sm_90a" up to *suffix; 0 when the name does not begin so. */
+static int parse_number(const char *arch, const char **suffix)
+{
+    int cc = 0;
+    const char *at = arch + 3;
+    if (strncmp(arch, "sm_", 3) != 0 || *at == '0')
+        return 0;
+    for (; *at >= '0' && *at <= '9' && cc < 1000; at++)
+        cc = cc * 10 + (*at - '0');
+    *suffix = at;
+    return cc < 1000 ? cc : 0;
+}
+
 fa_status fa__arch_parse(const char *arch, fa__target *target)
 {
-    size_t len = strlen(arch);
-    size_t digits = len > 3 ? strspn(arch + 3, "0123456789") : 0;
-    const char *suffix = len > 3 ? arch + 3 + digits : "";
+    const char *suffix = "";
+    int cc = parse_number(arch, &suffix);
     bool known_suffix = !*suffix || strcmp(suffix, "a") == 0 || strcmp(suffix, "f") == 0;
-    if (strncmp(arch, "sm_", 3) != 0 || digits < 2 || digits > 3 || !known_suffix)
+    if (cc < 10 || !known_suffix)
         return fa__fail(FA_ERR_ARCH,
                         "architecture '%.40s' is not of the form sm_80, sm_90a, sm_100a, sm_120a",
                         arch);
-    int cc = 0;
-    for (size_t i = 0; i < digits; i++)
-        cc = cc * 10 + (arch[3 + i] - '0');
     if (cc < 70)
         return fa__fail(FA_ERR_ARCH, "architecture %s is too old; sm_70 and later are supported",
                         arch);

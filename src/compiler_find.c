@@ -63,7 +63,8 @@ void fa__nvrtc_find(fa__nvrtc_file *found)
         snprintf(found->path, sizeof found->path, "%s", override);
         if (!strchr(override, '/'))
             return; /* a name for the loader to search for: it cannot be looked into here */
-    } else if (!look_below(found, secure_getenv("CUDA_HOME")) && !look_below(found, secure_getenv("CUDA_PATH")) &&
+    } else if (!look_below(found, secure_getenv("CUDA_HOME")) &&
+               !look_below(found, secure_getenv("CUDA_PATH")) &&
                !look_in_list(found, secure_getenv("LD_LIBRARY_PATH")) &&
                !look_below(found, "/usr/local/cuda") &&
                !look_in_list(found,

@@ -39,15 +39,17 @@ static void run(void *arg, bool cancelled)
     fa_future *f = arg;
     fa_kernel *kernel = NULL;
     fa_origin origin;
-    fa_status status = cancelled ? fa__fail(FA_ERR_CANCELLED,
-                                            "the context was destroyed before this "
-                                            "compile began")
-                                 : fa__compile(f->ctx, &f->spec, &kernel, &origin);
+    fa_status status = FA_ERR_CANCELLED;
+    const char *message = "the context was destroyed before this compile began";
+    if (!cancelled) {
+        status = fa__compile(f->ctx, &f->spec, &kernel, &origin);
+        message = fa_last_error();
+    }
     pthread_mutex_lock(&f->lock);
     f->status = status;
     f->kernel = kernel;
     if (status)
-        f->message = strdup(fa_last_error());
+        f->message = strdup(message);
     f->done = true;
     pthread_cond_broadcast(&f->ended);
     pthread_mutex_unlock(&f->lock);

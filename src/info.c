@@ -92,6 +92,9 @@ fa_status fa_kernel_info(const fa_kernel *kernel, fa_kernel_info_t *info)
     if (!kernel || !info)
         return fa__fail(FA_ERR_NULL_POINTER, "fa_kernel_info: %s is NULL",
                         kernel ? "info" : "kernel");
+    if (kernel->fork_generation != fa__fork_generation())
+        return fa__fail(FA_ERR_FORKED,
+                        "fa_kernel_info: the kernel was made before this process was forked");
     fa_status status = fa__check_out_struct("fa_kernel_info_t", info->size, sizeof *info);
     if (status)
         return status;

@@ -1,8 +1,9 @@
 #include "pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
+
+#include "thread.h"
 
 typedef struct task {
     struct task *next;
@@ -55,14 +56,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Signals are the host program's: none is delivered to a worker. */
 static bool start_thread(fa__pool *pool)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&pool->thread[pool->threads], NULL, work, pool) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool started = fa__thread_start(&pool->thread[pool->threads], work, pool);
     if (started)
         pool->threads++;
     return started;

@@ -305,7 +305,8 @@ bool fa__template_includes_path(const char *text)
             continue;
         at += 7 + (strncmp(at + 7, "_next", 5) == 0 ? 5 : 0);
         at += blanks(at);
-        if ((*at == '"' || *at == '<') && at[1] == '/')
+        bool names_file = *at == '"' || *at == '<';
+        if (!names_file || at[1] == '/') /* a macro could stand for any path */
             return true;
     }
     return false;

@@ -1,6 +1,5 @@
 /* Many compiles at once, with progress; and manifests, from and to files. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +7,7 @@
 #include "file.h"
 #include "manifest.h"
 #include "status.h"
+#include "thread.h"
 
 typedef struct warm_item {
     fa_warm_result result;
@@ -27,12 +27,18 @@ typedef struct warm_run {
     warm_item *first, **last; /* finished, not yet reported */
 } warm_run;
 
+/* The program's fa_spec may be larger than this library's: the first tells how far apart they are. */
+static const fa_spec *spec_at(const fa_spec *specs, size_t index)
+{
+    return (const fa_spec *)(const void *)((const char *)specs + index * specs->size);
+}
+
 static void warm_one(warm_run *run, size_t index)
 {
     fa_kernel *kernel = NULL;
     fa_warm_result *result = &run->items[index].result;
     uint64_t begin = fa__now_ns();
-    result->status = fa__compile(run->ctx, &run->specs[index], &kernel, &result->origin);
+    result->status = fa__compile(run->ctx, spec_at(run->specs, index), &kernel, &result->origin);
     result->ns = fa__now_ns() - begin;
     if (result->status) {
         const char *message = fa_last_error();
@@ -99,16 +105,11 @@ static fa_status run_workers(warm_run *run, const fa_warm_options *options, uint
     pthread_t *threads = calloc(jobs, sizeof *threads);
     if (!threads)
         return fa__fail_memory(jobs * sizeof *threads);
-    sigset_t all, before;
     uint32_t started = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the host program's */
-    while (started < jobs && pthread_create(&threads[started], NULL, worker, run) == 0)
+    while (started < jobs && fa__thread_start(&threads[started], worker, run))
         started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started == 0) { /* no thread to be had: one after the other, here */
-        worker(run);
-    }
+    if (started == 0)
+        worker(run); /* no thread to be had: one after the other, here */
     report_all(run, options);
     for (uint32_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
@@ -175,6 +176,9 @@ fa_status fa_warm(fa_context *ctx, const fa_spec *specs, size_t count,
     *report = (fa_warm_report){.total = count};
     if (count == 0)
         return FA_OK;
+    status = fa__check_out_struct("fa_spec", specs->size, sizeof *specs);
+    if (status)
+        return status;
 
     warm_run run = {.ctx = ctx, .specs = specs, .count = count};
     run.items = calloc(count, sizeof *run.items);

@@ -227,7 +227,7 @@ Test(identity, F33_every_rope_parameter_counts)
     fa_spec base_spec = FA_SPEC_INIT(FA_OP_ROPE);
     base_spec.rope.head_dim = 64;
     base_spec.rope.rotary_dim = 32;
-    base_spec.rope.heads_q = 8;
+    base_spec.rope.heads_q = 32;
     base_spec.rope.heads_k = 4;
     identity base = identity_of(ctx, &base_spec);
     for (size_t i = 0; i < op.param_count; i++) {

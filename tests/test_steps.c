@@ -127,8 +127,8 @@ Test(arch, F45_default_has_the_feature_suffix_from_9_0)
 
 Test(arch, F41_malformed_names_are_refused)
 {
-    static const char *const bad[] = {"",        "sm_",          "90a",    "sm_9",
-                                      "sm_90b",  "sm_90aa",      "sm_90 ", "compute_90",
+    static const char *const bad[] = {"",        "sm_",          "90a",    "sm_9", "sm_90b",
+                                      "sm_90aa", "sm_90 ",       "sm_090", "sm_",  "compute_90",
                                       "sm_1000", "sm_90a,sm_80", "sm_60",  "SM_90"};
     fa__target target;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)

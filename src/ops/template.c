@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "op.h"
 #include "status.h"
 #include "template_text.h"
@@ -92,10 +93,12 @@ static fa_status check_constant(const fa_template_spec *t, size_t i)
 
 static fa_status refuse_path(const char *name)
 {
-    return fa__fail(FA_ERR_VALUE,
-                    "template: '%.60s' includes a file by its absolute path; pass its text in "
-                    "fa_template_spec.headers under a relative name: the key must know it",
-                    name);
+    return fa__fail(
+        FA_ERR_VALUE,
+        "template: '%.60s' includes a file by its absolute path or through a macro; pass its "
+        "text in fa_template_spec.headers under a name, and include that name: the key "
+        "must know it",
+        name);
 }
 
 static fa_status check_header(const fa_template_spec *t, size_t i)
@@ -112,6 +115,8 @@ static fa_status check_header(const fa_template_spec *t, size_t i)
                         "template: headers[%zu].name '%.60s': names in fajit/ are the "
                         "library's own device headers",
                         i, h->name);
+    if (!fa__json_is_utf8(h->name) || !fa__json_is_utf8(h->text))
+        return fa__fail(FA_ERR_VALUE, "template: header '%.60s' is not UTF-8", h->name);
     if (fa__template_includes_path(h->text))
         return refuse_path(h->name);
     for (size_t j = 0; j < i; j++)
@@ -175,6 +180,8 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
         return fa__fail(FA_ERR_VALUE, "template: name is empty or has control characters");
     if (!t->source[0])
         return fa__fail(FA_ERR_SIZE, "template: source is empty");
+    if (!fa__json_is_utf8(t->source))
+        return fa__fail(FA_ERR_VALUE, "template: source is not UTF-8 (comments count too)");
     if (fa__template_includes_path(t->source))
         return refuse_path(t->name);
     if (!fa__template_good_entry(t->entry))
