@@ -83,10 +83,10 @@ static fa_status attach_cuda(fa_context *ctx, const fa_context_options *options)
     ctx->cuda = options->cuda_context;
     ctx->device = options->device;
     if (!ctx->cuda && options->device == FA_DEVICE_CURRENT) {
-        ctx->cuda = fa__driver_current();
+        status = fa__driver_current(&ctx->cuda);
         ctx->device = 0;
     }
-    if (ctx->cuda)
+    if (status == FA_OK && ctx->cuda)
         status = fa__driver_device_of(ctx->cuda, &ctx->device);
     if (status == FA_OK)
         status = fa__driver_device_info(ctx->device, &ctx->device_info);

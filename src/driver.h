@@ -25,7 +25,7 @@ fa_status fa__driver_device_info(int32_t ordinal, fa_device_info_t *info);
 fa_status fa__driver_device_of(fa__cuctx context, int32_t *ordinal);
 fa_status fa__driver_primary_retain(int32_t ordinal, fa__cuctx *context);
 void fa__driver_primary_release(int32_t ordinal);
-fa__cuctx fa__driver_current(void); /* NULL: none */
+fa_status fa__driver_current(fa__cuctx *context); /* NULL: none */
 
 /* Makes `context` current on this thread until leave. */
 fa_status fa__driver_enter(fa__cuctx context);
