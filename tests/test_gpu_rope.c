@@ -103,7 +103,7 @@ static void run_dims(fa_dtype dtype, fa_rope_style style)
             .dtype = dtype, .style = style, .head_dim = dims[i][0], .rotary_dim = dims[i][1]};
     warm(ctx, specs, DIMS);
     for (size_t i = 0; i < DIMS; i++) {
-        static const int shapes[][4] = {{1, 1, 1, 1}, {2, 3, 2, 3}, {1, 15, 5, 17}};
+        static const int shapes[][4] = {{1, 1, 1, 1}, {2, 4, 2, 3}, {1, 15, 5, 17}};
         for (size_t k = 0; k < 3; k++) {
             fa_rope_spec sizes = specs[i];
             sizes.batch = shapes[k][0];

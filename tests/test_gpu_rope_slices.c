@@ -134,7 +134,7 @@ Test(gpu_rope_slices, K22_expanded_input)
     const fa_rope_spec spec = {.head_dim = 64};
     fa_rope_spec sizes = spec;
     sizes.batch = 3;
-    sizes.heads_q = 4;
+    sizes.heads_q = 5;
     sizes.heads_k = 5;
     sizes.seqlen = 33;
     fa_kernel *kernel = compile_rope(ctx, spec);

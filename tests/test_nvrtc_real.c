@@ -364,7 +364,9 @@ static void make_lonely(const char *lonely, const char *nvrtc_path)
 Test(nvrtc_real, F42_builtins_missing)
 {
     fixture f;
-    char line[64], lonely[300], copy[400], error[300], text[8192] = "";
+    char line[64], lonely[300], copy[400], search[4096], error[300], text[8192] = "";
+    const char *libraries =
+        getenv("FAJIT_TEST_LD_LIBRARY_PATH"); /* where this test's own may lie */
     fa_context *ctx = open_real(&f, "sm_90a");
     fa_context_info_t info = {.size = sizeof info};
     OK(fa_context_info(ctx, &info));
@@ -374,7 +376,9 @@ Test(nvrtc_real, F42_builtins_missing)
 
     snprintf(copy, sizeof copy, "%s/libnvrtc.so", lonely);
     setenv("FAJIT_NVRTC_LIBRARY", copy, 1); /* this process has its NVRTC: a child takes the copy */
-    setenv("LD_LIBRARY_PATH", lonely, 1);
+    snprintf(search, sizeof search, "%s%s%s", lonely, libraries ? ":" : "",
+             libraries ? libraries : "");
+    setenv("LD_LIBRARY_PATH", search, 1);
     snprintf(error, sizeof error, "%s/error", f.dir);
     cr_assert_not_null(freopen(error, "w", stderr));
     const char *const argv[] = {"key", "1", NULL};
