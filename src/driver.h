@@ -11,7 +11,7 @@ typedef struct CUmod_st *fa__cumodule;
 typedef struct CUfunc_st *fa__cufunction;
 
 typedef struct fa__function_info {
-    uint32_t registers, local_bytes, smem_static_bytes, max_threads;
+    uint32_t max_threads;
     size_t param_count;                 /* SIZE_MAX: this driver cannot tell */
     uint32_t param_size[FA_MAX_PARAMS]; /* bytes */
 } fa__function_info;
@@ -35,7 +35,7 @@ void fa__driver_leave(void);
 typedef struct fa__load {
     const void *cubin;
     const char *function;
-    uint32_t smem_dynamic_bytes;
+    uint32_t smem_static_bytes, smem_dynamic_bytes;
     bool nonportable_cluster;
     size_t param_count; /* 0: to be found out */
 } fa__load;

@@ -2,14 +2,6 @@
 #include "driver_impl.h"
 #include "status.h"
 
-static fa_status function_int(CUfunction function, CUfunction_attribute attribute, uint32_t *out)
-{
-    int value = 0;
-    FA__CUDA_TRY(cuFuncGetAttribute, &value, attribute, function);
-    *out = (uint32_t)value;
-    return FA_OK;
-}
-
 /* With an expected count only the sizes are asked for; else until the driver says that there is no
  * further parameter, which tools that watch for failing calls report. */
 static fa_status read_params(CUfunction function, size_t expected, fa__function_info *info)
@@ -37,16 +29,10 @@ static fa_status read_params(CUfunction function, size_t expected, fa__function_
 
 static fa_status describe(CUfunction function, size_t param_count, fa__function_info *info)
 {
-    fa_status status = function_int(function, CU_FUNC_ATTRIBUTE_NUM_REGS, &info->registers);
-    if (status == FA_OK)
-        status = function_int(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &info->local_bytes);
-    if (status == FA_OK)
-        status =
-            function_int(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &info->smem_static_bytes);
-    if (status == FA_OK)
-        status =
-            function_int(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &info->max_threads);
-    return status ? status : read_params(function, param_count, info);
+    int threads = 0;
+    FA__CUDA_TRY(cuFuncGetAttribute, &threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
+    info->max_threads = (uint32_t)threads;
+    return read_params(function, param_count, info);
 }
 
 /* 48 KiB, static plus dynamic, need no opt-in on any architecture. */
@@ -57,7 +43,7 @@ static fa_status prepare(CUfunction function, const fa__load *what, fa__function
     fa_status status = describe(function, what->param_count, info);
     if (status)
         return status;
-    if (info->smem_static_bytes + what->smem_dynamic_bytes > SMEM_WITHOUT_OPTIN)
+    if (what->smem_static_bytes + what->smem_dynamic_bytes > SMEM_WITHOUT_OPTIN)
         FA__CUDA_TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                      (int)what->smem_dynamic_bytes);
     if (what->nonportable_cluster)

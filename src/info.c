@@ -87,6 +87,30 @@ fa_status fa_stats_get(const fa_context *ctx, fa_stats *stats)
     return FA_OK;
 }
 
+/* The source is as long as all the rest, and few ask for it: it is written again, once. */
+static fa_status find_source(const fa_kernel *kernel, const char **out)
+{
+    fa_kernel *k =
+        (fa_kernel *)kernel; /* filling in what is derived changes nothing for a caller */
+    fa__program program = {0};
+    *out = atomic_load(&k->source);
+    if (*out)
+        return FA_OK;
+    fa_status status = kernel->op->instantiate(&kernel->spec, &kernel->plan, &program);
+    if (status == FA_OK && program.source.failed)
+        status = fa__fail_memory(program.source.capacity);
+    if (status == FA_OK) {
+        char *none = NULL, *text = program.source.data;
+        if (atomic_compare_exchange_strong(&k->source, &none, text))
+            program.source = (fa__buf){0};
+        else
+            text = none; /* another thread was first */
+        *out = text;
+    }
+    fa__program_free(&program);
+    return status;
+}
+
 fa_status fa_kernel_info(const fa_kernel *kernel, fa_kernel_info_t *info)
 {
     if (!kernel || !info)
@@ -99,6 +123,10 @@ fa_status fa_kernel_info(const fa_kernel *kernel, fa_kernel_info_t *info)
     if (status)
         return status;
     const fa__entry *e = &kernel->entry;
+    const char *source = NULL;
+    status = find_source(kernel, &source);
+    if (status)
+        return status;
     *info = (fa_kernel_info_t){
         .size = info->size,
         .op = kernel->op->id,
@@ -112,7 +140,7 @@ fa_status fa_kernel_info(const fa_kernel *kernel, fa_kernel_info_t *info)
         .spill_bytes = e->spill_bytes,
         .smem_bytes = e->smem_static_bytes + kernel->plan.smem_dynamic_bytes,
         .max_threads = kernel->info.max_threads,
-        .source = kernel->source.data,
+        .source = source,
         .log = e->log,
         .cubin = e->cubin,
         .cubin_bytes = e->cubin_bytes,

@@ -32,13 +32,14 @@ struct fa_kernel {
     fa__cumodule module;
     void *spec_memory;
     fa__entry entry;
-    fa__buf source, label;
+    fa__buf label;
+    _Atomic(char *) source; /* made anew when fa_kernel_info asks; NULL before */
     fa__key key;
     char arch[16];
 };
 
 /* The last steps of the pipeline: from a cache entry to a kernel that can be launched (load.c). Takes
- * over entry, key, and the texts of program; on failure they are freed as well. */
+ * over entry, key and program's label; on failure they are freed as well. */
 fa_status fa__kernel_load(fa_context *ctx, const fa__op *op, const fa_spec *spec,
                           const fa__plan *plan, fa__program *program, fa__key *key,
                           fa__entry *entry, fa_kernel **out);

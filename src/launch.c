@@ -37,11 +37,11 @@ static fa_status check_geometry(const fa_kernel *kernel, const fa__launch *l)
     }
     uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
     if (status == FA_OK && threads > kernel->info.max_threads)
-        status =
-            fa__fail(FA_ERR_GEOMETRY,
-                     "%s: a block of %" PRIu64 " threads; this kernel can have %" PRIu32
-                     " (%" PRIu32 " registers each)",
-                     kernel->label.data, threads, kernel->info.max_threads, kernel->info.registers);
+        status = fa__fail(FA_ERR_GEOMETRY,
+                          "%s: a block of %" PRIu64 " threads; this kernel can have %" PRIu32
+                          " (%" PRIu32 " registers each)",
+                          kernel->label.data, threads, kernel->info.max_threads,
+                          kernel->entry.registers);
     return status;
 }
 

@@ -62,6 +62,7 @@ static fa_status load_on_device(fa_kernel *kernel)
     const fa__load what = {
         .cubin = kernel->entry.cubin,
         .function = kernel->entry.function,
+        .smem_static_bytes = kernel->entry.smem_static_bytes,
         .smem_dynamic_bytes = kernel->plan.smem_dynamic_bytes,
         .nonportable_cluster = blocks > 8,
         .param_count = kernel->op->param_size_count,
@@ -89,11 +90,10 @@ fa_status fa__kernel_load(fa_context *ctx, const fa__op *op, const fa_spec *spec
     kernel->flags = has_flags(&plan->flags) ? &kernel->plan.flags : NULL;
     kernel->holders = 1;
     memcpy(kernel->arch, ctx->target.arch, sizeof kernel->arch);
-    kernel->source = program->source;
     kernel->label = program->label;
     kernel->key = *key;
     kernel->entry = *entry;
-    program->source = program->label = (fa__buf){0};
+    program->label = (fa__buf){0};
     *key = (fa__key){0};
     *entry = (fa__entry){0};
 
@@ -119,7 +119,7 @@ void fa__kernel_free(fa_kernel *kernel)
     }
     fa__entry_free(&kernel->entry);
     fa__key_free(&kernel->key);
-    fa__buf_free(&kernel->source);
+    free(atomic_load(&kernel->source));
     fa__buf_free(&kernel->label);
     free(kernel->spec_memory);
     free(kernel);
