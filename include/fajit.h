@@ -64,7 +64,7 @@ extern "C" {
     X(FA_ERR_STRUCT_SIZE, 2, "a struct's size field is not set or not known")                      \
     X(FA_ERR_VALUE, 3, "a value is not one of the legal ones")                                     \
     X(FA_ERR_UNKNOWN_NAME, 4, "no operation, parameter or entry has this name")                    \
-    X(FA_ERR_SIZE, 5, "a size is zero, negative or missing")                                       \
+    X(FA_ERR_SIZE, 5, "a size is missing, negative or too small")                                  \
     X(FA_ERR_LIMIT, 6, "a size is over the limit")                                                 \
     X(FA_ERR_ROTARY_DIM, 7, "rotary_dim is odd or larger than head_dim")                           \
     X(FA_ERR_HEAD_RATIO, 8, "the query heads are not a multiple of the key heads")                 \
@@ -262,7 +262,7 @@ typedef struct fa_template_spec {
     const char *const *options; /* NVRTC options; no include paths, architectures or file outputs */
     size_t option_count;
     uint32_t smem_bytes;      /* the largest dynamic shared memory of any launch, opted into once */
-    uint32_t cluster[3];      /* blocks in a cluster, x y z; all 0: none. Needs sm_90 */
+    uint32_t cluster[3];      /* blocks in a cluster, x y z; all 0: none; else 0 is 1. sm_90 on */
     bool cooperative;         /* grid-wide synchronization; all blocks resident at once */
     bool programmatic_launch; /* may start before its predecessor in the stream has ended (sm_90) */
 } fa_template_spec;
@@ -308,14 +308,17 @@ typedef struct fa_args {
     };
 } fa_args;
 
-#define FA_SPEC_INIT(operation)                                                                    \
-    {                                                                                              \
-        .size = sizeof(fa_spec), .op = (operation)                                                 \
-    }
-#define FA_ARGS_INIT(operation)                                                                    \
-    {                                                                                              \
-        .size = sizeof(fa_args), .op = (operation)                                                 \
-    }
+/* clang-format off */
+#ifdef __cplusplus /* C++ has designated initializers from C++20 on only */
+#define FA_SPEC_INIT(operation) {sizeof(fa_spec), (operation)}
+#define FA_ARGS_INIT(operation) {sizeof(fa_args), (operation)}
+#define FA_CONTEXT_OPTIONS_INIT {sizeof(fa_context_options)}
+#else
+#define FA_SPEC_INIT(operation) {.size = sizeof(fa_spec), .op = (operation)}
+#define FA_ARGS_INIT(operation) {.size = sizeof(fa_args), .op = (operation)}
+#define FA_CONTEXT_OPTIONS_INIT {.size = sizeof(fa_context_options)}
+#endif
+/* clang-format on */
 
 /* The parameter tables: the same data validates specs, reads `key=value` text and manifests, and
  * documents the operation. Static storage. */
@@ -372,6 +375,8 @@ typedef void (*fa_log_callback)(void *user, fa_log_level level, const char *line
 /* Use the context current on the calling thread; device 0's primary context when there is none. */
 #define FA_DEVICE_CURRENT (-1)
 
+/* FA_CONTEXT_OPTIONS_INIT: device 0 and every default. (No options at all, NULL, mean
+ * FA_DEVICE_CURRENT.) */
 typedef struct fa_context_options {
     size_t size; /* sizeof(fa_context_options) */
 
@@ -396,15 +401,9 @@ typedef struct fa_context_options {
     fa_log_level log_level;
 } fa_context_options;
 
-/* Device 0 and every default. (No options at all, NULL, mean FA_DEVICE_CURRENT.) */
-#define FA_CONTEXT_OPTIONS_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(fa_context_options)                                                         \
-    }
-
 /* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults.
- * The CUDA driver is opened now, unless offline: FAJIT_CUDA_LIBRARY, else libcuda.so.1 by the
- * loader's search. NVRTC is looked for by the first request that is not in memory, and loaded by
+ * The CUDA driver is opened now, unless offline: FAJIT_CUDA_LIBRARY, else libcuda.so.1 or
+ * libcuda.so by the loader's search. NVRTC is looked for by the first request that is not in memory, and loaded by
  * the first that has to be compiled: FAJIT_NVRTC_LIBRARY, else libnvrtc.so.13 or .12 in the lib64
  * and lib folders of $CUDA_HOME and $CUDA_PATH, the folders of LD_LIBRARY_PATH, /usr/local/cuda,
  * the system's library folders, and last by the loader's search. A cache directory that cannot be

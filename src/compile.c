@@ -69,6 +69,9 @@ static fa_status run_compiler(fa_context *ctx, const fa__program *program, fa__e
     status = fa__compiler_compile(program, &ctx->target, entry);
     uint64_t ns = fa__now_ns() - begin;
     fa__slot_leave();
+    fa__log_write(&ctx->log, FA_LOG_DEBUG, "NVRTC %s, version %d, build %s: %s took %d ms",
+                  fa__compiler_path(), (int)fa__compiler_version(), fa__compiler_id(),
+                  program->label.data, (int)(ns / 1000000));
     atomic_fetch_add(&ctx->counters.compile_ns, ns);
     atomic_fetch_add(status ? &ctx->counters.compile_errors : &ctx->counters.compiles, 1);
     return status;
@@ -82,6 +85,8 @@ static fa_status obtain(fa_context *ctx, const fa__program *program, const fa__k
     *origin = FA_ORIGIN_DISK;
     if (from_disk(ctx, key, entry))
         return FA_OK;
+    fa__log_write(&ctx->log, FA_LOG_DEBUG, "%s for %s is not on disk, key %s", program->label.data,
+                  ctx->target.arch, key->name);
     if (atomic_load(&ctx->sealed))
         return fa__fail(
             FA_ERR_SEALED,
@@ -89,6 +94,8 @@ static fa_status obtain(fa_context *ctx, const fa__program *program, const fa__k
             "manifest or warm it before fa_seal",
             program->label.data, ctx->target.arch, key->name);
     int lock = fa__cache_lock(ctx->cache, key);
+    if (lock < 0)
+        fa__log_write(&ctx->log, FA_LOG_DEBUG, "no lock is held for key %s", key->name);
     if (!from_disk(ctx, key, entry)) { /* another process may have published it meanwhile */
         *origin = FA_ORIGIN_COMPILED;
         status = run_compiler(ctx, program, entry);

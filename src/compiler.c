@@ -296,22 +296,46 @@ static char *get_log(nvrtcProgram handle)
     return log;
 }
 
+/* What NVRTC's words leave out, to precede its log; "" most of the time. */
+static const char *hint(const char *log)
+{
+    if (strstr(log, "__nv_name_map"))
+        return "Errors in __nv_name_map are about the entry (fa_template_spec.entry): it must name "
+               "a "
+               "__global__ function of the source, or an instance of a template of one.\n";
+    if (strstr(log, "open source file") || strstr(log, "include path"))
+        return "There is no include path: pass a header's text in fa_template_spec.headers. "
+               "Instead of "
+               "cuda_fp16.h and cuda_bf16.h there is fajit/dtype.cuh.\n";
+    return "";
+}
+
+static fa_status classify(nvrtcResult result, const char *log)
+{
+    bool arch = strstr(log, "--gpu-architecture") || strstr(log, "--nv_arch");
+    switch (result) {
+    case NVRTC_ERROR_COMPILATION:
+        return arch ? FA_ERR_ARCH : FA_ERR_COMPILE;
+    case NVRTC_ERROR_INVALID_OPTION:
+        return arch ? FA_ERR_ARCH : FA_ERR_OPTION;
+    case NVRTC_ERROR_OUT_OF_MEMORY:
+        return FA_ERR_OUT_OF_MEMORY;
+    default:
+        return FA_ERR_NVRTC;
+    }
+}
+
 static fa_status compile_failed(nvrtcProgram handle, nvrtcResult result, const fa__program *program,
                                 const fa__target *target)
 {
     char *log = get_log(handle);
-    fa_status status = FA_ERR_NVRTC;
-    if (result == NVRTC_ERROR_COMPILATION)
-        status = FA_ERR_COMPILE;
-    else if (result == NVRTC_ERROR_OUT_OF_MEMORY)
-        status = FA_ERR_OUT_OF_MEMORY;
-    else if (result == NVRTC_ERROR_INVALID_OPTION)
-        status = log && strstr(log, "--gpu-architecture") ? FA_ERR_ARCH : FA_ERR_OPTION;
+    const char *text = log ? log : "(no log)";
+    fa_status status = classify(result, text);
     if (status == FA_ERR_ARCH)
         status = unsupported_arch(target);
     else
-        fa__fail(status, "nvrtcCompileProgram failed on %s for %s: %s\n%s", program->file,
-                 target->arch, nvrtc.nvrtcGetErrorString(result), log ? log : "(no log)");
+        fa__fail(status, "nvrtcCompileProgram failed on %s for %s: %s\n%s%s", program->file,
+                 target->arch, nvrtc.nvrtcGetErrorString(result), hint(text), text);
     free(log);
     return status;
 }

@@ -6,8 +6,9 @@
 #include "dynlib.h"
 
 #define FA__NVRTC_REMEDY                                                                           \
-    "install the CUDA Toolkit or the nvidia-cuda-nvrtc wheel, or set FAJIT_NVRTC_LIBRARY to the "  \
-    "path of libnvrtc.so"
+    "install the CUDA Toolkit; or the nvidia-cuda-nvrtc wheel, and set FAJIT_NVRTC_LIBRARY to "    \
+    "the "                                                                                         \
+    "path of its libnvrtc.so"
 
 typedef struct fa__nvrtc_file {
     char path[4096]; /* "": only the loader's own search can find it */

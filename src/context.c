@@ -209,9 +209,10 @@ fa_status fa_context_create(const fa_context_options *options, fa_context **out)
         context_free(ctx);
         return status;
     }
-    fa__log_write(&ctx->log, FA_LOG_DEBUG, "context for %s on %s, %u compiles at once",
+    fa__log_write(&ctx->log, FA_LOG_DEBUG,
+                  "context for %s on %s, %u compiles at once, cache \"%s\", before it \"%s\"",
                   ctx->target.arch, ctx->offline ? "no device" : ctx->device_info.name,
-                  ctx->compile_jobs);
+                  ctx->compile_jobs, fa__cache_dir(ctx->cache), fa__cache_path(ctx->cache));
     *out = ctx;
     return FA_OK;
 }

@@ -93,12 +93,6 @@ fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stre
     fa_status status = check_handles("fa_launch", kernel, args);
     if (status)
         return status;
-    if (!kernel->function)
-        return refused(kernel,
-                       fa__fail(FA_ERR_OFFLINE,
-                                "fa_launch: %s was compiled on an offline context for %s, which "
-                                "has no device; compile it on a context of the device",
-                                kernel->label.data, kernel->arch));
     launch.empty = false;
     launch.typed_params = NULL;
     launch.smem_bytes = 0;
@@ -106,6 +100,12 @@ fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stre
                                 &launch, &room);
     if (status)
         return refused(kernel, status);
+    if (!kernel->function)
+        return refused(kernel,
+                       fa__fail(FA_ERR_OFFLINE,
+                                "fa_launch: %s was compiled on an offline context for %s, which "
+                                "has no device; compile it on a context of the device",
+                                kernel->label.data, kernel->arch));
     if (launch.empty)
         return FA_OK;
     status = check_geometry(kernel, &launch);

@@ -275,6 +275,9 @@ const char *fa__template_bad_option(const char *option)
         return "it has control characters";
     if (strcmp(option, "-Xptxas") == 0 || strcmp(option, "--ptxas-options") == 0)
         return "write its value behind '='";
+    size_t name = strcspn(option, " =");
+    if (option[name] == ' ' && strncmp(option, "-D", 2) != 0)
+        return "write its value behind '=', without blanks";
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (strncmp(option, refused[i].prefix, strlen(refused[i].prefix)) == 0)
             return refused[i].why;

@@ -178,7 +178,8 @@ Test(template_text, F14_options_that_reach_outside_are_refused)
                                       "--ptxas-options=-o,x",
                                       "-Xptxas",
                                       "-Xptxas=--output-file=x",
-                                      "-G\n"};
+                                      "-G\n",
+                                      "--maxrregcount 32"};
     static const char *const good[] = {
         "-lineinfo",           "-G", "--use_fast_math", "-DX=1", "--maxrregcount=64",
         "--ptxas-options=-O3", "-w"};

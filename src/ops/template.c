@@ -148,9 +148,10 @@ static fa_status check_lists(const fa_template_spec *t)
     return status;
 }
 
-static fa_status check_cluster(const fa_template_spec *t, const fa__target *target)
+/* A cluster of {2} means 2 x 1 x 1, as with grids and blocks. */
+static fa_status check_cluster(fa_template_spec *t, const fa__target *target)
 {
-    const uint32_t *c = t->cluster;
+    uint32_t *c = t->cluster;
     bool none = !c[0] && !c[1] && !c[2];
     if (none && !t->programmatic_launch)
         return FA_OK;
@@ -159,13 +160,12 @@ static fa_status check_cluster(const fa_template_spec *t, const fa__target *targ
                         none ? "programmatic_launch" : "cluster", target->arch);
     if (none)
         return FA_OK;
-    uint64_t blocks = (uint64_t)c[0] * c[1] * c[2];
-    if (!c[0] || !c[1] || !c[2] || c[0] > 16 || c[1] > 16 || c[2] > 16 || blocks > 16)
-        return fa__fail(
-            FA_ERR_GEOMETRY,
-            "template: cluster = %u x %u x %u; each at least 1, 16 blocks at most (8 on "
-            "every device)",
-            c[0], c[1], c[2]);
+    for (int i = 0; i < 3; i++)
+        c[i] = c[i] ? c[i] : 1;
+    if (c[0] > 16 || c[1] > 16 || c[2] > 16 || c[0] * c[1] * c[2] > 16)
+        return fa__fail(FA_ERR_GEOMETRY,
+                        "template: cluster = %u x %u x %u; 16 blocks at most (8 on every device)",
+                        c[0], c[1], c[2]);
     return FA_OK;
 }
 
