@@ -23,8 +23,8 @@ typedef struct bench_driver {
 /* After gpu_open. Ends the process when the driver lacks one of them. */
 const bench_driver *bench_driver_open(void);
 void bench_driver_check(CUresult result, const char *what);
-/* cuModuleLoadData, cuModuleGetFunction, cuFuncLoad: as far as fa_compile goes, nothing left for the first
- * launch. */
+/* cuModuleLoadData, cuModuleGetFunction, cuFuncLoad: as far as fa_compile goes, nothing left for
+ * the first launch. */
 CUfunction bench_driver_load(const bench_driver *cu, const void *cubin, const char *entry);
 
 /* out[i] = in[i] * factor for i < n; parameters (float *out, const float *in, int n, float factor).

@@ -237,8 +237,8 @@ typedef enum fa_constant_type {
 } fa_constant_type;
 
 typedef struct fa_constant {
-    const char
-        *name; /* a C identifier, not a keyword, not beginning with "fa_" or two underscores */
+    /* A C identifier: none of C++'s keywords and reserved names, nor of fa_*, FAJIT_*, fajit. */
+    const char *name;
     fa_constant_type type;
     int64_t int_value;      /* INT; BOOL: 0 or 1; DTYPE: an fa_dtype */
     double float_value;     /* FLOAT: finite */
@@ -253,8 +253,8 @@ typedef struct fa_header {
 typedef struct fa_template_spec {
     const char *name;   /* for messages and compiler diagnostics, e.g. "scale.cu" */
     const char *source; /* CUDA C++17 */
-    const char
-        *entry; /* the __global__ function: "scale", or an instance such as "scale<float, 4>" */
+    /* The __global__ function: "scale", or an instance such as "scale<float, 4>". */
+    const char *entry;
     const fa_constant *constants;
     size_t constant_count;
     const fa_header *headers; /* every header the source includes; there is no include path */
@@ -401,14 +401,14 @@ typedef struct fa_context_options {
     fa_log_level log_level;
 } fa_context_options;
 
-/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults.
- * The CUDA driver is opened now, unless offline: FAJIT_CUDA_LIBRARY, else libcuda.so.1 or
- * libcuda.so by the loader's search. NVRTC is looked for by the first request that is not in memory, and loaded by
- * the first that has to be compiled: FAJIT_NVRTC_LIBRARY, else libnvrtc.so.13 or .12 in the lib64
- * and lib folders of $CUDA_HOME and $CUDA_PATH, the folders of LD_LIBRARY_PATH, /usr/local/cuda,
- * the system's library folders, and last by the loader's search. A cache directory that cannot be
- * used is a warning, not an error.
- * Errors: CUDA_MISSING, NO_DEVICE, CUDA, ARCH, VALUE, LIMIT, STRUCT_SIZE, OUT_OF_MEMORY, FORKED. */
+/* Creates a context. options NULL: FA_DEVICE_CURRENT and defaults. The CUDA driver is opened now,
+ * unless offline: FAJIT_CUDA_LIBRARY, else libcuda.so.1 or libcuda.so by the loader's search. NVRTC
+ * is looked for by the first request that is not in memory, and loaded by the first that has to be
+ * compiled: FAJIT_NVRTC_LIBRARY, else libnvrtc.so.13 or .12 in the lib64 and lib folders of
+ * $CUDA_HOME and $CUDA_PATH, the folders of LD_LIBRARY_PATH, /usr/local/cuda, the system's library
+ * folders, and last by the loader's search. A cache directory that cannot be used is a warning, not
+ * an error. Errors: CUDA_MISSING, NO_DEVICE, CUDA, ARCH, VALUE, LIMIT, STRUCT_SIZE, OUT_OF_MEMORY,
+ * FORKED. */
 FA_API fa_status fa_context_create(const fa_context_options *options, fa_context **out);
 
 /* Drops the caller's hold. Futures not yet waited for end with FA_ERR_CANCELLED unless running;

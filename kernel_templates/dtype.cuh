@@ -14,7 +14,7 @@ struct bf16 {
     unsigned short bits;
 };
 
-// --- single elements ------------------------------------------------------------------------------
+// --- single elements -----------------------------------------------------------------------------
 
 __device__ __forceinline__ float to_float(f32 x)
 {
@@ -68,7 +68,7 @@ template <class T> __device__ __forceinline__ T from_float(float x)
     return rounded<T>::from(x);
 }
 
-// --- two elements in one register; `low` is the one at the lower address ---------------------------
+// --- two elements in one register; `low` is the one at the lower address -------------------------
 
 __device__ __forceinline__ unsigned pack_pair(f16, float low, float high)
 {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void unpack_pair(bf16, unsigned x, float &low, float 
     high = __uint_as_float(x & 0xffff0000u);
 }
 
-// --- a run of bytes in registers: what one memory instruction moves --------------------------------
+// --- a run of bytes in registers: what one memory instruction moves ------------------------------
 
 // BYTES is 2, 4, 8 or 16; an address must be a multiple of it.
 template <int BYTES> struct chunk {

@@ -15,7 +15,7 @@ namespace fajit {
 using u64 = unsigned long long;
 using i64 = long long;
 
-// The upper half of the 128-bit product. The compiler has no constant evaluation of the instruction.
+// The upper half of the 128-bit product. The instruction cannot be evaluated at compile time.
 __host__ __device__ __forceinline__ constexpr u64 multiply_high(u64 a, u64 b)
 {
     if (!__builtin_is_constant_evaluated())

@@ -38,8 +38,8 @@ constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
 constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 224;
 #endif
 
-// Not an anonymous namespace: before NVRTC 12.9 the process number would become part of its names, and
-// so of the cubin.
+// Not an anonymous namespace: before NVRTC 12.9 the process number would become part of its names,
+// and so of the cubin.
 namespace rope {
 
 using fajit::chunk;
@@ -128,7 +128,7 @@ template <int V> __device__ __forceinline__ chunk<V * sizeof(Element)> load_inpu
         return fajit::load_constant<V * sizeof(Element)>(x);
 }
 
-// --- angles ---------------------------------------------------------------------------------------
+// --- angles --------------------------------------------------------------------------------------
 
 __device__ __forceinline__ i64 position_of(const params &p, const place &at)
 {
@@ -230,7 +230,7 @@ __device__ __forceinline__ angles<PAIRS> angles_of(const params &p, i64 position
         return computed_angles<PAIRS>(p, position, pair);
 }
 
-// --- rotation -------------------------------------------------------------------------------------
+// --- rotation ------------------------------------------------------------------------------------
 
 // What a thread holds of one head: both members of each of its pairs. HALF takes V elements of the
 // first half and V of the second; INTERLEAVED takes V neighbours in one access, or two single ones.
@@ -324,7 +324,7 @@ template <int V> __device__ __forceinline__ void rotate_heads(const params &p)
     }
 }
 
-// --- copying what lies beyond rotary_dim ----------------------------------------------------------
+// --- copying what lies beyond rotary_dim ---------------------------------------------------------
 
 template <int V> __device__ __forceinline__ void copy_heads(const params &p)
 {

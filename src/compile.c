@@ -1,5 +1,5 @@
-/* The pipeline, top to bottom: pack, look in memory, validate, plan, instantiate, key, look on disk,
- * compile, publish, load. */
+/* The pipeline, top to bottom: pack, look in memory, validate, plan, instantiate, key, look on
+ * disk, compile, publish, load. */
 #include <stdlib.h>
 #include <string.h>
 

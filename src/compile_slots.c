@@ -12,7 +12,8 @@ static pthread_cond_t slot_free = PTHREAD_COND_INITIALIZER;
 static uint32_t slots_taken;
 static unsigned slot_generation; /* of the process that took them */
 static bool slots_paused, slots_closed;
-/* Of this thread: a signal handler that calls exit() in the middle of a compile must not wait for it. */
+/* Of this thread: a signal handler that calls exit() in the middle of a compile must not wait for
+ * it. */
 static _Thread_local uint32_t own_slots;
 
 /* The main thread has ended. If that was exit(), its handlers have run long before this returns. */

@@ -8,8 +8,8 @@
  * compiling: NVRTC's own locks may never be released there. */
 fa_status fa__slot_enter(uint32_t limit);
 void fa__slot_leave(void);
-/* When the main thread ends: waits for the compiles that run. Exit handlers may be about to take away
- * what they use; the next compile begins only when that has not happened within a moment. */
+/* When the main thread ends: waits for the compiles that run. Exit handlers may be about to take
+ * away what they use; the next compile begins only when that has not happened within a moment. */
 void fa__slot_pause(void);
 /* At exit: no more compiles begin, and those that run are waited for. */
 void fa__slot_close(void);

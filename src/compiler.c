@@ -348,10 +348,11 @@ static fa_status build(nvrtcProgram handle, const fa__program *program, const fa
     const char **options = calloc(program->option_count + 8, sizeof *options);
     if (!options)
         return fa__fail_memory((program->option_count + 8) * sizeof *options);
-    /* -v makes ptxas report registers and spills in the log. Without --no-source-include an #include finds
-     * files beside the program's name, and so in the working directory, that no key knows of. Newer releases have --no-cache, against a
-     * cache of their own, and --frandom-seed: without it the process number and the working directory
-     * become part of names with internal linkage, and so of the cubin. */
+    /* -v makes ptxas report registers and spills in the log. Without --no-source-include an
+     * #include finds files beside the program's name, and so in the working directory, that no key
+     * knows of. Newer releases have --no-cache, against a cache of their own, and --frandom-seed:
+     * without it the process number and the working directory become part of names with internal
+     * linkage, and so of the cubin. */
     int n = 0;
     options[n++] = arch_option;
     options[n++] = "--std=c++17";

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* The number that stands before `label`, as in "Used 32 registers" or "0 bytes spill stores"; 0 when
- * there is none between `at` and `end`. */
+/* The number that stands before `label`, as in "Used 32 registers" or "0 bytes spill stores"; 0
+ * when there is none between `at` and `end`. */
 static uint32_t number_before(const char *at, const char *end, const char *label)
 {
     const char *found = at;

@@ -144,7 +144,8 @@ static uint32_t default_jobs(void)
     cpu_set_t set;
     long cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                              : sysconf(_SC_NPROCESSORS_ONLN);
-    /* Half of what is installed: what is free at this moment is mostly a measure of the page cache. */
+    /* Half of what is installed: what is free at this moment is mostly a measure of the page cache.
+     */
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t fit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 / COMPILE_BYTES : 1;
     uint64_t jobs = cores > 0 ? (uint64_t)cores : 1;

@@ -196,7 +196,8 @@ fa_status fa__driver_primary_retain(int32_t ordinal, fa__cuctx *context)
 
 void fa__driver_primary_release(int32_t ordinal)
 {
-    /* A CUdevice is its ordinal. Fails only when the driver is gone (at exit), and the context with it. */
+    /* A CUdevice is its ordinal. Fails only when the driver is gone (at exit), and the context with
+     * it. */
     if (!atomic_load(&exiting))
         (void)fa__cu.cuDevicePrimaryCtxRelease(ordinal);
 }

@@ -19,8 +19,8 @@ void *fa__dynlib_symbol(const fa__dynlib *lib, const char *name); /* NULL: absen
 /* What tells builds of one library apart: the build id that the linker wrote, in hexadecimal.
  * From the first bytes of its file: false when there is none in them. */
 bool fa__dynlib_file_id(const unsigned char *head, size_t len, char *out, size_t size);
-/* From the loaded library; without a build id a digest of its read-only code and data. `symbol` is any
- * function of the library. */
+/* From the loaded library; without a build id a digest of its read-only code and data. `symbol` is
+ * any function of the library. */
 bool fa__dynlib_loaded_id(const void *symbol, char *out, size_t size);
 
 #endif

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* exit() of glibc runs the thread-local destructors of the thread that calls it first of all; this is
- * how C++ registers one (Itanium C++ ABI; glibc 2.18). Exit handlers would come too late: NVRTC
+/* exit() of glibc runs the thread-local destructors of the thread that calls it first of all; this
+ * is how C++ registers one (Itanium C++ ABI; glibc 2.18). Exit handlers would come too late: NVRTC
  * registers its own in the middle of a compile, and handlers run last in, first out. */
 extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *dso)
     __attribute__((weak));

@@ -3,7 +3,8 @@
 #define FA_EXIT_H
 
 /* Lets `call` run when the main thread ends: by exit, before every exit handler, or (rarely) by
- * pthread_exit while other threads go on. Does nothing on other threads and after the first time. */
+ * pthread_exit while other threads go on. Does nothing on other threads and after the first time.
+ */
 void fa__exit_watch(void (*call)(void));
 
 #endif

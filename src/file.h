@@ -47,8 +47,8 @@ int fa__file_remove(const char *path);
 int fa__file_remove_dir(const char *path);
 int fa__file_touch(const char *path); /* modified now */
 
-/* Replaces the file at `path`, or that a symbolic link there leads to, as one unit: a reader sees the old
- * or the new one. ENOTSUP when a device or a FIFO lies there. */
+/* Replaces the file at `path`, or that a symbolic link there leads to, as one unit: a reader sees
+ * the old or the new one. ENOTSUP when a device or a FIFO lies there. */
 int fa__file_replace(const char *path, const void *bytes, size_t len);
 
 /* Calls back for each name in a directory but "." and "..", until false is returned. A name that

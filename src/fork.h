@@ -1,5 +1,5 @@
-/* What a fork does to the library: a child's copies of handles are refused, and the state of the whole
- * process (opened libraries, compile slots) stays consistent. */
+/* What a fork does to the library: a child's copies of handles are refused, and the state of the
+ * whole process (opened libraries, compile slots) stays consistent. */
 #ifndef FA_FORK_H
 #define FA_FORK_H
 

@@ -10,7 +10,8 @@
 #include "op.h"
 
 struct fa_kernel {
-    /* what a hit touches, together in one cache line; but for origin under the table's lock (kernels.c) */
+    /* what a hit touches, together in one cache line; but for origin under the table's lock
+     * (kernels.c) */
     atomic_int origin;      /* fa_origin of the latest answer */
     uint32_t holders;       /* callers' handles */
     struct fa__slot *slots; /* the specs that lead here */
@@ -38,8 +39,8 @@ struct fa_kernel {
     char arch[16];
 };
 
-/* The last steps of the pipeline: from a cache entry to a kernel that can be launched (load.c). Takes
- * over entry, key and program's label; on failure they are freed as well. */
+/* The last steps of the pipeline: from a cache entry to a kernel that can be launched (load.c).
+ * Takes over entry, key and program's label; on failure they are freed as well. */
 fa_status fa__kernel_load(fa_context *ctx, const fa__op *op, const fa_spec *spec,
                           const fa__plan *plan, fa__program *program, fa__key *key,
                           fa__entry *entry, fa_kernel **out);

@@ -26,18 +26,19 @@ typedef struct fa__flight fa__flight;
 fa_status fa__flight_board(fa__kernels *table, const void *bytes, size_t len, fa_kernel **kernel,
                            fa__flight **flight, bool *waited);
 
-/* Ends the leader's flight. FA_OK: the flight's bytes lead to `kernel` from now on (several packed specs
- * may lead to one), and each thread that waited holds it once more. Else the status and fa_last_error
- * go to them. Returns `status`. */
+/* Ends the leader's flight. FA_OK: the flight's bytes lead to `kernel` from now on (several packed
+ * specs may lead to one), and each thread that waited holds it once more. Else the status and
+ * fa_last_error go to them. Returns `status`. */
 fa_status fa__flight_land(fa__kernels *table, fa__flight *flight, fa_status status,
                           fa_kernel *kernel);
 
 void fa__kernels_hold(fa__kernels *table, fa_kernel *kernel);
-/* Drops one hold. Returns a kernel that must be freed now (this one, or the least recently used idle
- * one beyond max_idle); NULL: none. */
+/* Drops one hold. Returns a kernel that must be freed now (this one, or the least recently used
+ * idle one beyond max_idle); NULL: none. */
 fa_kernel *fa__kernels_drop(fa__kernels *table, fa_kernel *kernel);
 
-/* No more kernels are kept idle. Returns the idle ones, linked by idle_older, for the caller to free. */
+/* No more kernels are kept idle. Returns the idle ones, linked by idle_older, for the caller to
+ * free. */
 fa_kernel *fa__kernels_close(fa__kernels *table);
 
 #endif

@@ -6,8 +6,8 @@
 #include "status.h"
 #include "template_text.h"
 
-/* Bumped when the meaning of a key, of what is stored under it, or the options that every compile gets
- * (compiler.c) change. */
+/* Bumped when the meaning of a key, of what is stored under it, or the options that every compile
+ * gets (compiler.c) change. */
 #define KEY_VERSION 1
 
 static void hex(const uint8_t *bytes, size_t count, char *out)
@@ -51,8 +51,8 @@ static void digest_line(fa__buf *out, const char *field, const char *name, const
     line(out, "as", name);
 }
 
-/* The prologue's declarations, one a line, for those who read a key; the digest of the source covers
- * them as well. */
+/* The prologue's declarations, one a line, for those who read a key; the digest of the source
+ * covers them as well. */
 static void constant_lines(fa__buf *out, const char *source)
 {
     while (*source && strncmp(source, "#line ", 6) != 0) {

@@ -1,5 +1,5 @@
-/* From arguments to the driver. Runs in the serving path: no lock, no allocation, no driver call but
- * the launch and the look at the current context. */
+/* From arguments to the driver. Runs in the serving path: no lock, no allocation, no driver call
+ * but the launch and the look at the current context. */
 #include <inttypes.h>
 
 #include "context.h"

@@ -76,8 +76,8 @@ typedef struct fa__op {
     fa_status (*plan)(const fa_spec *spec, const fa__target *target, fa__plan *plan);
     /* Writes program->source, label, entry, file, headers, options. */
     fa_status (*instantiate)(const fa_spec *spec, const fa__plan *plan, fa__program *program);
-    /* Whether pack can be called: the spec's pointers and counts agree. Anything else is reported by
-     * validate. */
+    /* Whether pack can be called: the spec's pointers and counts agree. Anything else is reported
+     * by validate. */
     bool (*packable)(const fa_spec *spec);
     /* Appends the spec's content as bytes: equal specs give equal bytes, different ones different.
      * Must be quick (it is the memory cache's key) and works on specs as the caller gave them. */

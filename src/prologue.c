@@ -1,6 +1,6 @@
-/* The typed constants that precede a template: the only text an instance adds to it. They are `inline`
- * because NVRTC puts the process number and the working directory into names of internal linkage, and a
- * cubin must not depend on either. */
+/* The typed constants that precede a template: the only text an instance adds to it. They are
+ * `inline` because NVRTC puts the process number and the working directory into names of internal
+ * linkage, and a cubin must not depend on either. */
 #include "op.h"
 
 #include <limits.h>

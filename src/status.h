@@ -14,8 +14,8 @@ fa_status fa__fail_text(fa_status status, const char *text);
 
 fa_status fa__fail_memory(size_t bytes); /* FA_ERR_OUT_OF_MEMORY */
 
-/* Checks a struct that the caller filled: its size is set, covers what this library knows, and what a
- * newer header may have added behind that is zero. `what` is e.g. "fa_spec". */
+/* Checks a struct that the caller filled: its size is set, covers what this library knows, and what
+ * a newer header may have added behind that is zero. `what` is e.g. "fa_spec". */
 fa_status fa__check_struct(const char *what, const void *filled, size_t size, size_t known);
 /* Same for a struct that the caller wants filled: only the size matters. */
 fa_status fa__check_out_struct(const char *what, size_t size, size_t known);

@@ -175,8 +175,8 @@ bool fa__template_good_entry(const char *entry)
     return true;
 }
 
-/* Options by what they would do that the library does itself, or must not let happen. A name with '='
- * at its end stands for the option with a value. */
+/* Options by what they would do that the library does itself, or must not let happen. A name with
+ * '=' at its end stands for the option with a value. */
 static const struct {
     const char *prefix, *why;
 } refused[] = {
@@ -216,8 +216,9 @@ static const struct {
     {"-o=", "it writes a file"},
 };
 
-/* ptxas takes options of its own, with ',' between. Those below it must not be given; among the names that
- * begin like -o and --o, which write or read a file, only the listed ones are harmless. */
+/* ptxas takes options of its own, with ',' between. Those below it must not be given; among the
+ * names that begin like -o and --o, which write or read a file, only the listed ones are harmless.
+ */
 static const char *why_not_ptxas(const char *value)
 {
     static const char *const harmless[] = {"-opt-fp-atomics", "--opt-level", "-override-directive-",

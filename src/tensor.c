@@ -176,8 +176,8 @@ static bool common_axes(const fa__view *x, const fa__view *y, axis a[3])
     return true;
 }
 
-/* Whether each stride steps over what the smaller ones reach, so that an offset has at most two ways
- * down. */
+/* Whether each stride steps over what the smaller ones reach, so that an offset has at most two
+ * ways down. */
 static bool nested(const axis a[3], int64_t row)
 {
     uint64_t reach = (uint64_t)row;

@@ -33,8 +33,8 @@ static inline fa_status fa__view_check_output(const fa__view *view)
     return view->packed ? FA_OK : fa__view_check_strides(view);
 }
 
-/* FA_ERR_ALIAS when an output shares memory with another tensor. Tensors of equal strides (slices of
- * one buffer) are compared element by element, others by the range of their addresses. */
+/* FA_ERR_ALIAS when an output shares memory with another tensor. Tensors of equal strides (slices
+ * of one buffer) are compared element by element, others by the range of their addresses. */
 fa_status fa__view_check_slices(const fa__view *output, const fa__view *other);
 static inline fa_status fa__view_check_apart(const fa__view *output, const fa__view *other)
 {
@@ -43,7 +43,8 @@ static inline fa_status fa__view_check_apart(const fa__view *output, const fa__v
                : fa__view_check_slices(output, other);
 }
 
-/* The bits of every row's address, merged: each power of two that divides the result divides all. */
+/* The bits of every row's address, merged: each power of two that divides the result divides all.
+ */
 uint64_t fa__view_address_bits(const fa__view *view);
 
 #endif

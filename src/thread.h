@@ -1,5 +1,5 @@
-/* Threads of the library: no signal of the host program is delivered to them, and their stack is large
- * enough for NVRTC whatever the process's default is. */
+/* Threads of the library: no signal of the host program is delivered to them, and their stack is
+ * large enough for NVRTC whatever the process's default is. */
 #ifndef FA_THREAD_H
 #define FA_THREAD_H
 

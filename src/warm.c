@@ -27,7 +27,8 @@ typedef struct warm_run {
     warm_item *first, **last; /* finished, not yet reported */
 } warm_run;
 
-/* The program's fa_spec may be larger than this library's: the first tells how far apart they are. */
+/* The program's fa_spec may be larger than this library's: the first tells how far apart they are.
+ */
 static const fa_spec *spec_at(const fa_spec *specs, size_t index)
 {
     return (const fa_spec *)(const void *)((const char *)specs + index * specs->size);

@@ -1,5 +1,5 @@
-/* Fuzzes the reader of cache entries. Built for libFuzzer, or with FAJIT_FUZZ_MAIN as a program that
- * replays the files named on its command line. */
+/* Fuzzes the reader of cache entries. Built for libFuzzer, or with FAJIT_FUZZ_MAIN as a program
+ * that replays the files named on its command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Fuzzer of the manifest reader: whatever is accepted must be written to a text that reads back to
  * the same text; whatever is refused must leave nothing behind.
  *
- * Built with -fsanitize=fuzzer it is libFuzzer's; with FAJIT_FUZZ_MAIN it replays the files named on
- * the command line. */
+ * Built with -fsanitize=fuzzer it is libFuzzer's; with FAJIT_FUZZ_MAIN it replays the files named
+ * on the command line. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

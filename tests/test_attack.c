@@ -60,7 +60,8 @@ Test(attack, options_that_end_the_compiler_or_reach_outside_are_refused)
     fixture_end(&f);
 }
 
-/* A file that the compiler finds by itself is no part of the key: a change of it would go unseen. */
+/* A file that the compiler finds by itself is no part of the key: a change of it would go unseen.
+ */
 Test(attack, no_file_is_included_behind_the_key)
 {
     static const char *const bad[] = {"#include \"/etc/x.h\"\n",

@@ -31,7 +31,8 @@ static bool step(sequence *s, const char *name, fa_status status)
     return false;
 }
 
-/* The first half of the sequence: context, compile, launch from a thread with no current context. */
+/* The first half of the sequence: context, compile, launch from a thread with no current context.
+ */
 static void run_forward(sequence *s, float *x, fa_context **ctx, fa_kernel **kernel)
 {
     scale_spec spec;
@@ -132,7 +133,7 @@ static bool with_failure(const fake_control *cuda, const fake_control *nvrtc, co
     if (!s.out_was_null)
         REFUSE("%s left its result set", s.step);
     if (releasing && strcmp(function, "cuCtxPushCurrent_v2") == 0)
-        return true; /* the module cannot be reached: in truth its context is gone, and it as well */
+        return true; /* cannot be reached: in truth its context is gone, and it as well */
     if (!check_books(cuda, nvrtc, function, nth, "after the failure"))
         return false;
     run_sequence(&s, x);

@@ -277,7 +277,8 @@ Test(gpu, F56_release_inside_a_capture)
 
 /* --- nothing lazy --- */
 
-/* Spins until told to stop, or for so many cycles that the test has failed. out: 1 told, 2 tired. */
+/* Spins until told to stop, or for so many cycles that the test has failed. out: 1 told, 2 tired.
+ */
 static const fa_template_spec spin = {
     .name = "spin.cu",
     .source =

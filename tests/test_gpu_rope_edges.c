@@ -1,4 +1,5 @@
-/* rope on a real device: far positions, slices of fused buffers, streams and graphs, huge tensors. */
+/* rope on a real device: far positions, slices of fused buffers, streams and graphs, huge tensors.
+ */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* The pure steps of the pipeline: status, buffers, architectures, constants, prologue, spec tables, key. */
+/* The pure steps of the pipeline: status, buffers, architectures, constants, prologue, spec tables,
+ * key. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <limits.h>

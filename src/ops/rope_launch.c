@@ -190,8 +190,8 @@ static fa_status check_tables(const fa_rope_spec *s, const fa_rope_args *a, cons
 
 /* --- launch: the grid --- */
 
-/* n / d, rounded up; d is a power of two. Divisions by an unknown d would be most of the time that a
- * launch takes here. */
+/* n / d, rounded up; d is a power of two. Divisions by an unknown d would be most of the time that
+ * a launch takes here. */
 static int64_t divide_up(int64_t n, int64_t d)
 {
     return (n + d - 1) >> __builtin_ctzll((uint64_t)d);
@@ -215,8 +215,8 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
     return width;
 }
 
-/* Heads that share a thread's angles: fewer while they leave multiprocessors without a block, more where
- * the grid could not hold their groups. */
+/* Heads that share a thread's angles: fewer while they leave multiprocessors without a block, more
+ * where the grid could not hold their groups. */
 static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t multiprocessors)
 {
     int64_t heads = ROPE_HEADS_PER_GROUP;

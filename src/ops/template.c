@@ -1,5 +1,5 @@
-/* FA_OP_TEMPLATE: the user's own source. Nothing here trusts a string: what becomes part of the source
- * or an option is checked character by character. */
+/* FA_OP_TEMPLATE: the user's own source. Nothing here trusts a string: what becomes part of the
+ * source or an option is checked character by character. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

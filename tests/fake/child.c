@@ -199,8 +199,8 @@ static void use_handles(fa_context *ctx, fa_kernel *kernel, fa_future *future)
     expect_forked(fa_context_create(NULL, &ctx), "fa_context_create on the device");
 }
 
-/* An offline context needs nothing of the driver. It works, or says that it cannot because a compile
- * was under way when the process forked; either way it answers. */
+/* An offline context needs nothing of the driver. It works, or says that it cannot because a
+ * compile was under way when the process forked; either way it answers. */
 static void start_afresh(void)
 {
     fa_kernel *kernel = NULL;

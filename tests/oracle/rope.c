@@ -295,8 +295,8 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     }
 }
 
-/* The gate is that of float32 arithmetic on exact angles, at every position; for the 16-bit types it
- * is the rounding to storage (half a unit in the last place) on top. */
+/* The gate is that of float32 arithmetic on exact angles, at every position; for the 16-bit types
+ * it is the rounding to storage (half a unit in the last place) on top. */
 static void set_gate(oracle_case *c)
 {
     const fa_dtype dtype = c->spec.rope.dtype;
