@@ -1,9 +1,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "cache_impl.h"
+#include "digest.h"
 #include "status.h"
 
 /* Enough for the key text of nearly every entry; a longer one is read whole. */
@@ -95,14 +95,11 @@ static void read_fields(const char *text, size_t len, fields *out)
 /* NULL when the text's hash is the name of the file. */
 static const char *check_name(const char *text, size_t len, const char *name)
 {
-    static const char digits[] = "0123456789abcdef";
-    XXH128_canonical_t hash;
-    XXH128_canonicalFromHash(&hash, XXH3_128bits(text, len));
-    for (int i = 0; i < 16; i++)
-        if (name[2 * i] != digits[hash.digest[i] >> 4] ||
-            name[2 * i + 1] != digits[hash.digest[i] & 15])
-            return "it belongs to another key than its file name says";
-    return NULL;
+    uint8_t hash[16];
+    char digits[33];
+    fa__digest(text, len, hash);
+    fa__digest_hex(hash, sizeof hash, digits);
+    return strcmp(name, digits) == 0 ? NULL : "it belongs to another key than its file name says";
 }
 
 /* Reads what is needed; returns what is wrong, NULL for nothing. */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "digest.h"
+
 static bool try_open(fa__dynlib *lib, const char *name)
 {
     lib->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -55,12 +57,6 @@ typedef struct id_search {
     bool found;
 } id_search;
 
-static void write_hex(const unsigned char *bytes, size_t count, char *out, size_t size)
-{
-    for (size_t i = 0; i < count && 2 * i + 2 < size; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
-
 static bool holds(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (size_t i = 0; i < info->dlpi_phnum; i++) {
@@ -86,7 +82,9 @@ static bool notes_build_id(const unsigned char *at, size_t len, char *out, size_
         if (name + desc > len)
             return false;
         if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at, "GNU", 4) == 0) {
-            write_hex(at + name, note.n_descsz, out, size);
+            if (2 * (size_t)note.n_descsz + 1 > size)
+                return false;
+            fa__digest_hex(at + name, note.n_descsz, out);
             return true;
         }
         at += name + desc;

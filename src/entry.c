@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
+#include "digest.h"
 #include "status.h"
 
 #define MAGIC "FAJITENT"
@@ -24,13 +24,6 @@ static uint64_t read_le(const unsigned char *bytes, size_t count)
     for (size_t i = 0; i < count; i++)
         value |= (uint64_t)bytes[i] << 8 * i;
     return value;
-}
-
-static void checksum(const void *bytes, size_t len, unsigned char out[CHECKSUM_BYTES])
-{
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, len));
-    memcpy(out, canonical.digest, CHECKSUM_BYTES);
 }
 
 /* One allocation: the cubin first, where malloc's alignment is its own. */
@@ -98,7 +91,7 @@ void fa__entry_encode(const fa__entry *entry, const char *key_text, size_t key_l
     if (out->failed)
         return;
     unsigned char sum[CHECKSUM_BYTES];
-    checksum(out->data + begin, out->len - begin, sum);
+    fa__digest(out->data + begin, out->len - begin, sum);
     fa__buf_bytes(out, sum, CHECKSUM_BYTES);
 }
 
@@ -137,7 +130,7 @@ const char *fa__entry_decode(const void *bytes, size_t len, const char *key_text
     if (problem)
         return problem;
     unsigned char sum[CHECKSUM_BYTES];
-    checksum(data, len - CHECKSUM_BYTES, sum);
+    fa__digest(data, len - CHECKSUM_BYTES, sum);
     if (memcmp(sum, data + len - CHECKSUM_BYTES, CHECKSUM_BYTES) != 0)
         return "its checksum does not match its content";
     if (key_text && (found.len[KEY_TEXT] != key_len ||

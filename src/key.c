@@ -1,8 +1,8 @@
 #include "key.h"
 
 #include <string.h>
-#include <xxhash.h>
 
+#include "digest.h"
 #include "status.h"
 #include "template_text.h"
 
@@ -10,22 +10,10 @@
  * gets (compiler.c) change. */
 #define KEY_VERSION 1
 
-static void hex(const uint8_t *bytes, size_t count, char *out)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < count; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    out[2 * count] = '\0';
-}
-
 static void digest(const char *text, size_t len, uint8_t out[16], char name[33])
 {
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text, len));
-    memcpy(out, canonical.digest, 16);
-    hex(out, 16, name);
+    fa__digest(text, len, out);
+    fa__digest_hex(out, 16, name);
 }
 
 /* One line; a newline inside `value` would let one field pose as two. */

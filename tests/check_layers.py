@@ -15,7 +15,7 @@ from pathlib import Path
 # From the bottom up. A unit NAME is NAME.c and NAME.h; several files can make one unit.
 LAYERS = [
     ["fajit"],
-    ["status", "buf", "clock", "exit", "fork", "log", "template_text", "thread"],
+    ["status", "buf", "clock", "digest", "exit", "fork", "log", "template_text", "thread"],
     ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template"],
