@@ -137,6 +137,7 @@ wheel_suffix() {
 
 # Sets cuda_root (what holds the headers) and exports FAJIT_NVRTC_LIBRARY, unless the caller did.
 setup_cuda() {
+    nvrtc_named=${FAJIT_NVRTC_LIBRARY:-}
     cuda_root=$(find_cuda --print root 2>/dev/null) || cuda_root=
     nvrtc=
     if [ -n "$cuda_root" ]; then
@@ -152,6 +153,19 @@ setup_cuda() {
     fi
     say "CUDA headers of $cuda_root, NVRTC ${FAJIT_NVRTC_LIBRARY:-$nvrtc}"
     export FAJIT_NVRTC_LIBRARY="${FAJIT_NVRTC_LIBRARY:-$nvrtc}"
+}
+
+# What a shell has to be told where NVRTC is one of .deps/: the library looks in no checkout.
+show_nvrtc() {
+    if [ -n "$nvrtc_named" ]; then
+        return
+    fi
+    case $FAJIT_NVRTC_LIBRARY in
+    "$root"/.deps/*)
+        say "build/fajit and programs of your own find this NVRTC with"
+        printf "    export FAJIT_NVRTC_LIBRARY='%s'\n" "$FAJIT_NVRTC_LIBRARY"
+        ;;
+    esac
 }
 
 # --- build ----------------------------------------------------------------------------------------

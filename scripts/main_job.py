@@ -6,6 +6,7 @@ Usage: main_job.py TOOL CACHE_FOLDER      (the cache folder is emptied first)
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -19,12 +20,17 @@ class Failed(Exception):
 
 
 def fajit(tool, *arguments):
-    """What `fajit --json` printed, and its exit status."""
+    """What `fajit --json` printed."""
     done = subprocess.run([tool, *arguments, "--json"], capture_output=True, text=True, check=False)
     try:
-        return json.loads(done.stdout), done.returncode
+        answer = json.loads(done.stdout)
     except json.JSONDecodeError:
-        raise Failed(f"fajit {' '.join(arguments)}:\n{done.stderr or done.stdout}") from None
+        answer = None
+    if done.returncode or answer is None:
+        raise Failed(f"fajit {' '.join(arguments)} ended with exit status {done.returncode}:\n"
+                     f"{done.stderr or done.stdout}")
+    sys.stderr.write(done.stderr)  # warnings
+    return answer
 
 
 def rows_of(answer):
@@ -33,10 +39,7 @@ def rows_of(answer):
 
 def compile_all(tool, architectures):
     named = [word for arch in architectures for word in ("--arch", arch)]
-    answer, status = fajit(tool, "compile", "rope", *SHAPE, *named)
-    if status:
-        raise Failed(f"fajit compile: {answer}")
-    return rows_of(answer)
+    return rows_of(fajit(tool, "compile", "rope", *SHAPE, *named))
 
 
 def cell(row, column):
@@ -52,12 +55,13 @@ def table(rows):
 
 
 def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough is no error
     tool, cache = sys.argv[1:]
     shutil.rmtree(cache, ignore_errors=True)
     os.environ["FAJIT_CACHE_DIR"] = cache
     os.environ.pop("FAJIT_CACHE_PATH", None)
     try:
-        info, _ = fajit(tool, "info")
+        info = fajit(tool, "info")
         devices = info.get("devices") or []
         print(f"\nrope {' '.join(SHAPE)}\n")
         architectures = [] if devices else OFFLINE

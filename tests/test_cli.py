@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 
 TOOL = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FAJIT_TEST_TOOL", "")
+TOOL = TOOL and os.path.abspath(TOOL)  # cases run in folders of their own
 ROOT = Path(__file__).resolve().parent.parent
 CASES = []
 KERNEL = """
@@ -109,12 +110,16 @@ def version_and_help(r):
     top = r.run("--help", code=0).out
     commands = re.findall(r"^  (\w+) ", top, re.MULTILINE)
     assert commands == ["info", "ops", "compile", "verify", "bench", "source", "ptx", "sass", "warm",
-                        "cache"], commands
+                        "cache", "help"], commands
     for command in commands:
         for flag in ("--help", "-h"):
             text = r.run(command, flag, code=0).out
             assert text.startswith(f"Usage: fajit {command}") and "--json" in text, text
     assert "0 success, 1 failure" in " ".join(top.split())
+    assert r.run("help", code=0).out == top
+    assert r.run("help", "warm", code=0).out == r.run("warm", "--help", code=0).out
+    assert "no command 'frob'" in r.run("help", "frob", code=2).err
+    assert "one command" in r.run("help", "warm", "cache", code=2).err
 
 
 @case
@@ -146,10 +151,35 @@ def usage_errors_exit_2(r):
         (("cache",), "list, verify, size, clear, path"),
         (("cache", "frob"), "list, verify, size, clear, path"),
         (("ops", "frob"), "no operation 'frob'"),
+        (("info", "--verbose=3"), "option '--verbose' takes no value"),
     ]:
         result = r.run(*args, code=2)
         assert words in result.err, f"{args}: wanted '{words}' in {result}"
         assert result.out == "", result
+        for with_json in ((*args, "--json"), ("--json", *args)):
+            if with_json[-2:] == ("--arch", "--json"):
+                continue  # it is the architecture there
+            found = r.run(*with_json, code=2).json
+            assert set(found) == {"status", "error"} and found["status"] == "usage", found
+            assert words in found["error"], f"{with_json}: wanted '{words}' in {found}"
+
+
+@case
+def a_misspelt_name_is_corrected(r):
+    for args, meant in [
+        (("comple",), "compile"),
+        (("help", "comp"), "compile"),
+        (("cache", "lst"), "list"),
+        (("info", "--devcie=1"), "--device"),
+        (("compile", "rpoe"), "rope"),
+        (("compile", "rope", "headdim=64"), "head_dim"),
+        (("compile", "template", "flie=k.cu"), "file"),
+    ]:
+        result = r.run(*args, code=2)
+        assert f"did you mean '{meant}'?" in result.err, f"{args}: wanted '{meant}' in {result}"
+    for args in (("frobnicate",), ("cache", "frob"), ("info", "--frob"), ("compile", "frob"),
+                 ("compile", "rope", "frob=4"), ("compile", "template", "frob=4")):
+        assert "did you mean" not in r.run(*args, code=2).err, args
 
 
 @case
@@ -204,9 +234,13 @@ def info_lists_devices(r):
 def no_device_exits_3(r):
     result = r.run("compile", *r.kernel(), code=3)
     assert "FA_ERR_CUDA_MISSING" in result.err and "--arch" in result.err and result.out == ""
+    found = r.run("compile", *r.kernel(), "--json", code=3).json
+    assert set(found) == {"status", "error"} and found["status"] == "FA_ERR_CUDA_MISSING", found
     for command in ("verify", "bench"):
         result = r.run(command, "rope", "D=64", code=3)
         assert "needs a CUDA device" in result.err and result.out == "", result
+        found = r.run(command, "rope", "D=64", "--json", code=3).json
+        assert found["status"] == "FA_ERR_NO_DEVICE" and "CUDA device" in found["error"], found
 
 
 @case
@@ -222,6 +256,30 @@ def cache_path_names_every_layer(r):
     assert r.run("cache", "path", "--cache-dir", other, code=0).out == f"{other}\n"
     result = r.run("cache", "path", "--no-cache", code=0)
     assert result.out == "" and "no writable cache directory" in result.err
+    assert "--no-cache" in result.err and "no_disk_cache" not in result.err
+    for command in (("cache", "path"), ("info",)):
+        found = r.run(*command, "--no-cache", "--json", code=0).json
+        found = found.get("cache", found)
+        assert "--no-cache" in found["error"] and "no_disk_cache" not in found["error"], found
+
+
+@case
+def a_bad_cache_directory_is_told_once(r):
+    bad = r.folder / "everybody's"
+    bad.mkdir()
+    bad.chmod(0o777)
+    for args, named, other, env in [
+        (["--cache-dir", bad], "--cache-dir", "FAJIT_CACHE_DIR", {}),
+        ([], "FAJIT_CACHE_DIR", "--cache-dir", {"FAJIT_CACHE_DIR": str(bad)}),
+    ]:
+        for command in (("cache", "path"), ("cache", "size"), ("info",)):
+            result = r.run(*command, *args, code=0, env=env)
+            everything = result.out + result.err
+            assert everything.count("can be written by other users") == 1, result
+            assert named in everything and other not in everything, result
+    # What is not the reason is still told.
+    layer = {"FAJIT_CACHE_PATH": str(r.folder / "nowhere")}
+    assert "nowhere" in r.run("cache", "path", "--cache-dir", bad, code=0, env=layer).err
 
 
 @case
@@ -243,6 +301,13 @@ def source_needs_neither_nvrtc_nor_a_device(r):
     found = r.run("source", *r.kernel(), "--arch", "sm_80", "--arch", "sm_90a", "--json", code=0,
                   env=env).json
     assert [f["arch"] for f in found] == ["sm_80", "sm_90a"] and KERNEL in found[0]["source"]
+    assert r.run("source", *r.kernel(), code=0, env=env).out == text
+    found = r.run("source", *r.kernel(), "--json", code=0, env=env).json
+    assert [f["arch"] for f in found] == [""] and found[0]["source"] == text
+    refused = r.run("source", "rope", "D=64", "R=128", "--json", code=1, env=env).json
+    assert refused["status"] == "FA_ERR_ROTARY_DIM", refused
+    for command in ("ptx", "sass"):
+        assert "--arch" in r.run(command, *r.kernel(), code=3).err
 
 
 @case
@@ -263,8 +328,10 @@ def constants_keep_their_types(r):
 @case
 def template_files_are_checked(r):
     kernel = r.kernel()
-    assert "nowhere.cu" in r.run("compile", "template", "file=nowhere.cu", "entry=k", "--arch",
-                                 "sm_80", code=1).err
+    result = r.run("compile", "template", "file=nowhere.cu", "entry=k", "--arch", "sm_80", "--json",
+                   code=1)
+    assert "nowhere.cu" in result.err and "nowhere.cu" in result.json["error"], result
+    assert result.json["status"] == "FA_ERR_IO", result
     (r.folder / "nul.cu").write_bytes(b"int x;\0int y;")
     assert "NUL" in r.run("compile", "template", "file=nul.cu", "entry=k", "--arch", "sm_80",
                           code=1).err
@@ -314,8 +381,28 @@ def compile_errors_carry_the_log(r):
     assert "FA_ERR_COMPILE" in result.err and "bad.cu(1)" in result.err and result.out == ""
     assert "undeclared" in result.err
     assert r.run("cache", "size", "--json", code=0).json["entries"] == 0
-    result = r.run("compile", *r.kernel(), "--arch", "sm_80", "--arch", "sm_12", "--json", code=1)
-    assert [k["arch"] for k in result.json] == ["sm_80"] and "FA_ERR_ARCH" in result.err, result
+    found = r.run("compile", "template", "file=bad.cu", "entry=k", "--arch", "sm_80", "--arch",
+                  "sm_86", "--json", code=1).json
+    assert [(k["arch"], k["status"]) for k in found] == [
+        ("sm_80", "FA_ERR_COMPILE"), ("sm_86", "FA_ERR_COMPILE")], found
+    assert all("bad.cu(1)" in k["error"] and len(k) == 3 for k in found), found
+
+
+@case
+def json_has_an_element_for_each_architecture(r):
+    r.needs_nvrtc()
+    named = ["--arch", "sm_12", "--arch", "sm_80", "--arch", "sm_13", "--json"]
+    for command in ("compile", "ptx", "source", "warm"):
+        operands = r.kernel()
+        if command == "warm":
+            operands = [manifest(r, {"op": "rope", "head_dim": 64})]
+        result = r.run(command, *operands, *named, code=1)
+        found = result.json
+        assert [k["arch"] for k in found] == ["sm_12", "sm_80", "sm_13"], result
+        for k in (found[0], found[2]):
+            assert set(k) == {"arch", "status", "error"} and k["status"] == "FA_ERR_ARCH", k
+            assert k["arch"] in k["error"], k
+        assert "error" not in found[1] and result.err.count("FA_ERR_ARCH") == 2, result
 
 
 @case
@@ -341,6 +428,8 @@ def sass_runs_the_disassembler_without_a_shell(r):
     script.write_text("#!/bin/sh\nexit 5\n")
     result = r.run("sass", *r.kernel(), "--arch", "sm_80", code=1, env=env)
     assert "exit code 5" in result.err
+    result = r.run("sass", *r.kernel(), "--arch", "sm_80", "--json", code=1, env=env)
+    assert result.json[0]["status"] == "failed" and "exit code 5" in result.json[0]["error"]
     assert not list(r.folder.glob("fajit-*.cubin"))
 
 
@@ -411,7 +500,13 @@ def warm_fills_the_cache(r):
     mixed = r.run("warm", manifest(r, kernel, bad), "--arch", "sm_80", "--json", code=1)
     assert mixed.json[0]["failed"] == 1 and mixed.json[0]["from_disk"] == 1, mixed
     assert mixed.json[0]["entries"][1]["status"] == "FA_ERR_COMPILE"
-    assert "entry 2: FA_ERR_COMPILE" in mixed.err
+    assert [e["entry"] for e in mixed.json[0]["entries"]] == [0, 1], mixed
+    assert "entry 1: FA_ERR_COMPILE" in mixed.err and "entry 2" not in mixed.err
+    twice = r.run("warm", manifest(r, bad, kernel), "--arch", "sm_80", "--arch", "sm_12", "--json",
+                  code=1).json
+    assert [(w["arch"], w.get("failed"), w.get("status")) for w in twice] == [
+        ("sm_80", 1, None), ("sm_12", None, "FA_ERR_ARCH")], twice
+    assert "sm_12" in twice[1]["error"], twice
     assert r.run("warm", manifest(r), "--arch", "sm_80", "--json", code=0).json[0]["total"] == 0
 
 
@@ -420,7 +515,11 @@ def a_bad_manifest_says_where(r):
     path = r.write("m.json", '{"fajit_manifest": 1,\n "kernels": [{"op": "frob"}]}')
     result = r.run("warm", path, "--arch", "sm_80", code=1)
     assert "FA_ERR_MANIFEST" in result.err and "line 2 column 21" in result.err, result
-    assert "FA_ERR_IO" in r.run("warm", "nowhere.json", "--arch", "sm_80", code=1).err
+    found = r.run("warm", path, "--arch", "sm_80", "--arch", "sm_86", "--json", code=1)
+    assert found.json["status"] == "FA_ERR_MANIFEST" and "line 2" in found.json["error"], found
+    assert found.err.count("FA_ERR_MANIFEST") == 1, "one manifest, told twice: " + found.err
+    result = r.run("warm", "nowhere.json", "--arch", "sm_80", "--json", code=1)
+    assert "FA_ERR_IO" in result.err and result.json["status"] == "FA_ERR_IO", result
 
 
 @case
@@ -463,6 +562,7 @@ def cache_commands(r):
     assert not victim.exists()
 
     refused = r.run("cache", "clear", code=2)
+    assert r.run("cache", "clear", "--json", code=2).json["status"] == "usage"
     assert "--yes" in refused.err and r.run("cache", "size", "--json").json["entries"] == 1
     assert r.run("cache", "clear", "--yes", "--json", code=0).json == {"removed": 1}
     assert r.run("cache", "list", "--json", code=0).json == []
@@ -536,6 +636,14 @@ def bash_completes(r):
     assert complete(TOOL, "compile", "rope", "dtype", "=", "b") == {"bf16"}
     assert complete(TOOL, "cache", "cl") == {"clear"}
     assert "--arch" in complete(TOOL, "compile", "rope", "--a")
+    assert {"sm_90a", "sm_90"} <= complete(TOOL, "compile", "rope", "--arch", "sm_9")
+    assert complete(TOOL, "verify", "rope", "--dynamic", "=", "seq") == {"seqlen"}
+    assert "B,seqlen" in complete(TOOL, "verify", "rope", "--dynamic", "=", "B,s")
+    assert "dtype" not in complete(TOOL, "bench", "rope", "--dynamic", "=", "d")
+    assert complete(TOOL, "help", "wa") == {"warm"}
+    deep = r.write("some/deep.cu", "")
+    assert complete(TOOL, "compile", "template", "file", "=", str(deep.parent) + "/") == set(
+        str(deep).split())
 
 
 def main():

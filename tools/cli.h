@@ -71,21 +71,43 @@ int cli_verify(const cli *c);
 int cli_bench(const cli *c);
 int cli_warm(const cli *c);
 int cli_cache(const cli *c);
+int cli_help(const cli *c); /* in cli_args.c */
 
-/* cli_context.c */
+/* cli_failure.c. With --json the first failure is also printed to stdout as an object, unless the
+ * command prints JSON itself. */
 /* Prints "fajit: MESSAGE" to stderr. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same where the library has a status for the failure. */
+void cli_error_as(fa_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints the last error behind `what` (NULL: alone) and gives the exit code for `status`. */
 int cli_failed(fa_status status, const char *what);
+void cli_failure_begin(void); /* at the start of the program */
+void cli_failure_json(bool json);
+void cli_failure_printed(void); /* the command printed JSON */
+void cli_failure_forget(void);  /* it is part of what the command will print */
+void cli_failure_end(int code); /* prints the object where one is due */
+
+/* cli_nearest.c: {.word = what was given}, then each name there is, then the hint. */
+typedef struct cli_nearest {
+    const char *word, *name;
+    size_t distance;
+} cli_nearest;
+void cli_nearest_try(cli_nearest *n, const char *name);
+const char *cli_nearest_hint(const cli_nearest *n, char out[64]); /* "; did you mean ...", or "" */
+
+/* cli_context.c */
 /* A context for an architecture, or with NULL for the device. Prints why not. */
 int cli_context_open(const cli *c, const char *arch, fa_context **out);
-/* Calls `visit` with a context for each --arch, or the device's when there is none. Tries them all;
- * returns the first exit code that is not 0. */
+/* Calls `visit` with a context for each --arch, or the device's when there is none, and `failed`
+ * for each architecture that failed. Tries them all; returns the first exit code that is not 0. */
 int cli_each_arch(const cli *c, int (*visit)(const cli *c, fa_context *ctx, void *user),
-                  void *user);
+                  void (*failed)(void *user, const char *arch), void *user);
 const char *cli_origin_name(fa_origin origin); /* "memory", "disk", "compiled" */
-/* A context for looking at caches and versions only. */
+/* A context for what does not depend on the architecture. */
 int cli_context_open_any(const cli *c, fa_context **out);
+/* The same for a command that itself says why there is no cache directory: the reason, "" when
+ * there is none, is copied to *why and not printed as a warning. */
+int cli_context_open_caches(const cli *c, fa_context **out, char **why);
 
 /* Memory that is there, or the program ends. */
 void *cli_alloc(size_t bytes);

@@ -51,6 +51,21 @@ static const option_info options[] = {
 };
 #define OPTION_COUNT (sizeof options / sizeof options[0])
 
+/* NULL after printing what was probably meant. */
+static const cli_command *command_named(const char *name)
+{
+    cli_nearest nearest = {.word = name};
+    char hint[64];
+
+    for (const cli_command *k = cli_commands; k->name; k++) {
+        if (strcmp(k->name, name) == 0)
+            return k;
+        cli_nearest_try(&nearest, k->name);
+    }
+    cli_error("there is no command '%s'%s", name, cli_nearest_hint(&nearest, hint));
+    return NULL;
+}
+
 static void print_options(unsigned mask)
 {
     printf("\nOptions:\n");
@@ -88,6 +103,22 @@ static void print_help(const cli_command *command)
     printf(
         "\n`fajit COMMAND --help` describes a command. Exit codes: 0 success, 1 failure or a\n"
         "result over its gate, 2 wrong usage, 3 no CUDA device.\n");
+}
+
+int cli_help(const cli *c)
+{
+    if (c->operand_count > 1) {
+        cli_error("help takes one command, or none");
+        return CLI_USAGE;
+    }
+    if (c->operand_count == 0) {
+        print_help(NULL);
+        return CLI_OK;
+    }
+    const cli_command *command = command_named(c->operands[0]);
+    if (command)
+        print_help(command);
+    return command ? CLI_OK : CLI_USAGE;
 }
 
 static int usage(const cli *c)
@@ -165,16 +196,31 @@ static bool find_command(cli *c, int argc, char **argv)
 {
     if (optind >= argc)
         return true;
-    for (const cli_command *k = cli_commands; k->name; k++)
-        if (strcmp(k->name, argv[optind]) == 0)
-            c->command = k;
-    if (!c->command) {
-        cli_error("there is no command '%s'", argv[optind]);
+    c->command = command_named(argv[optind]);
+    if (!c->command)
         return false;
-    }
     c->operands = (const char *const *)argv + optind + 1;
     c->operand_count = (size_t)(argc - optind - 1);
     return true;
+}
+
+static void refuse_long_option(const char *given)
+{
+    char word[64], hint[64] = "";
+    cli_nearest nearest = {.word = word};
+
+    given += strspn(given, "-");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (strcmp(word, options[i].name) == 0) {
+            cli_error("option '--%s' takes no value", word);
+            return;
+        }
+        cli_nearest_try(&nearest, options[i].name);
+    }
+    if (nearest.name)
+        snprintf(hint, sizeof hint, "; did you mean '--%s'?", nearest.name);
+    cli_error("there is no option '--%s'%s", given, hint);
 }
 
 /* What getopt says of an option that is not in the table or lacks its value. */
@@ -184,10 +230,10 @@ static int refuse_option(const cli *c, char **argv, int code)
 
     if (code == ':')
         cli_error("option '%s' needs a value", given);
-    else if (optopt > 0 && optopt < 256)
+    else if (strncmp(given, "--", 2) != 0 && optopt > 0 && optopt < 256)
         cli_error("there is no option '-%c'", optopt);
     else
-        cli_error("there is no option '%s', or it takes no value", given);
+        refuse_long_option(given);
     return usage(c);
 }
 
@@ -200,6 +246,9 @@ int cli_args_read(int argc, char **argv, cli *c)
     int code = 0;
 
     *c = (cli){.device = -1, .seeds = 3};
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            cli_failure_json(true); /* also when an option before it is wrong */
     c->arch = cli_alloc(((size_t)argc + 1) * sizeof *c->arch);
     for (size_t i = 0; i < OPTION_COUNT; i++)
         table[i] = (struct option){options[i].name, options[i].has_arg, NULL, options[i].code};
@@ -219,6 +268,7 @@ int cli_args_read(int argc, char **argv, cli *c)
         if (!apply(c, o, optarg))
             return usage(c);
     }
+    cli_failure_json(c->json);
     if (version) {
         printf("fajit %s\n", fa_version());
         return CLI_OK;

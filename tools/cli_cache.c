@@ -1,5 +1,6 @@
 /* fajit cache */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,7 +58,8 @@ static int list(const cli *c, fa_context *ctx)
 
     cli_table_begin(&w.table, keys);
     fa_status status = fa_cache_list(ctx, list_entry, &w);
-    cli_table_show(&w.table, c->json);
+    if (status == FA_OK || !c->json)
+        cli_table_show(&w.table, c->json);
     cli_table_free(&w.table);
     return status ? cli_failed(status, NULL) : CLI_OK;
 }
@@ -70,7 +72,8 @@ static int verify(const cli *c, fa_context *ctx)
 
     cli_table_begin(&w.table, keys);
     fa_status status = fa_cache_verify(ctx, c->remove, verify_entry, &w);
-    cli_table_show(&w.table, c->json);
+    if (status == FA_OK || !c->json)
+        cli_table_show(&w.table, c->json);
     cli_table_free(&w.table);
     if (status)
         return cli_failed(status, NULL);
@@ -105,6 +108,7 @@ static int clear(const cli *c, fa_context *ctx)
 {
     uint64_t entries = 0, bytes = 0;
     char answer[16] = "";
+    fa__buf out = {0};
     fa_context_info_t info = {.size = sizeof info};
 
     fa_status status = fa_cache_size(ctx, &entries, &bytes);
@@ -120,22 +124,26 @@ static int clear(const cli *c, fa_context *ctx)
         fprintf(stderr, "Remove %llu entries from %s? [y/N] ", (unsigned long long)entries,
                 info.cache_dir);
         if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y')) {
-            cli_error("nothing removed");
+            cli_error_as(FA_ERR_CANCELLED, "nothing removed");
             return CLI_FAILED;
         }
     }
     status = fa_cache_clear(ctx);
     if (status)
         return cli_failed(status, NULL);
-    if (c->json)
-        printf("{\"removed\": %llu}\n", (unsigned long long)entries);
-    else
+    if (c->json) {
+        fa__buf_text(&out, "{");
+        cli_json_int(&out, "removed", (int64_t)entries);
+        fa__buf_text(&out, "}");
+        cli_json_print(&out);
+    } else {
         printf("removed %llu entries\n", (unsigned long long)entries);
+    }
     return CLI_OK;
 }
 
 /* The read-only directories first: they are looked in first. */
-static int path(const cli *c, fa_context *ctx)
+static int show_paths(const cli *c, fa_context *ctx, const char *why)
 {
     fa_context_info_t info = {.size = sizeof info};
     fa__buf out = {0};
@@ -147,7 +155,7 @@ static int path(const cli *c, fa_context *ctx)
         fa__buf_text(&out, "{");
         cli_json_text(&out, "path", info.cache_path);
         cli_json_text(&out, "dir", info.cache_dir);
-        cli_json_text(&out, "error", info.cache_error);
+        cli_json_text(&out, "error", why);
         fa__buf_text(&out, "}");
         cli_json_print(&out);
         return CLI_OK;
@@ -160,8 +168,20 @@ static int path(const cli *c, fa_context *ctx)
     if (info.cache_dir[0])
         puts(info.cache_dir);
     else
-        cli_error("no writable cache directory: %s", info.cache_error);
+        cli_error("no writable cache directory: %s", why);
     return CLI_OK;
+}
+
+static int path(const cli *c)
+{
+    fa_context *ctx = NULL;
+    char *why = NULL;
+    int code = cli_context_open_caches(c, &ctx, &why);
+
+    code = code ? code : show_paths(c, ctx, why);
+    fa_context_destroy(ctx);
+    free(why);
+    return code;
 }
 
 int cli_cache(const cli *c)
@@ -169,11 +189,16 @@ int cli_cache(const cli *c)
     static const struct {
         const char *name;
         int (*run)(const cli *c, fa_context *ctx);
-    } actions[] = {
-        {"list", list}, {"verify", verify}, {"size", size}, {"clear", clear}, {"path", path}};
+    } actions[] = {{"list", list}, {"verify", verify}, {"size", size}, {"clear", clear}};
     fa_context *ctx = NULL;
+    cli_nearest nearest = {.word = c->operand_count ? c->operands[0] : ""};
+    char hint[64];
 
+    if (c->operand_count == 1 && strcmp(c->operands[0], "path") == 0)
+        return path(c);
+    cli_nearest_try(&nearest, "path");
     for (size_t i = 0; c->operand_count == 1 && i < sizeof actions / sizeof actions[0]; i++) {
+        cli_nearest_try(&nearest, actions[i].name);
         if (strcmp(actions[i].name, c->operands[0]) != 0)
             continue;
         int code = cli_context_open_any(c, &ctx);
@@ -181,6 +206,7 @@ int cli_cache(const cli *c)
         fa_context_destroy(ctx);
         return code;
     }
-    cli_error("cache takes one of list, verify, size, clear, path");
+    cli_error("cache takes one of list, verify, size, clear, path%s",
+              cli_nearest_hint(&nearest, hint));
     return CLI_USAGE;
 }

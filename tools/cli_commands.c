@@ -41,5 +41,6 @@ const cli_command cli_commands[] = {
      "clear   removes every entry of the writable directory\n"
      "path    the directories in use, in the order they are looked in\n",
      cli_cache},
+    {"help", "[COMMAND]", "describe the tool or a command", 0, NULL, cli_help},
     {0},
 };

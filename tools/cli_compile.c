@@ -5,6 +5,7 @@
 typedef struct job {
     const cli_request *request;
     cli_table table;
+    fa__buf json; /* the same with the failures between */
 } job;
 
 static int compile_one(const cli *c, fa_context *ctx, void *user)
@@ -29,8 +30,17 @@ static int compile_one(const cli *c, fa_context *ctx, void *user)
     cli_cell_int(&j->table, info.smem_bytes);
     cli_cell_int(&j->table, (int64_t)info.cubin_bytes);
     cli_cell_text(&j->table, info.arch);
+    cli_json_key(&j->json, NULL);
+    cli_table_json_row(&j->table, j->table.count / j->table.columns - 1, &j->json);
     fa_kernel_release(kernel);
     return CLI_OK;
+}
+
+static void not_compiled(void *user, const char *arch)
+{
+    job *j = user;
+
+    cli_json_failure(&j->json, arch);
 }
 
 int cli_compile(const cli *c)
@@ -43,9 +53,15 @@ int cli_compile(const cli *c)
     int code = cli_request_read(c, &request);
 
     cli_table_begin(&j.table, keys);
-    code = code ? code : cli_each_arch(c, compile_one, &j);
-    if (j.table.count > 0 || (c->json && code != CLI_USAGE))
-        cli_table_show(&j.table, c->json);
+    fa__buf_text(&j.json, "[");
+    code = code ? code : cli_each_arch(c, compile_one, not_compiled, &j);
+    bool any = j.json.len > 1;
+    fa__buf_text(&j.json, "]");
+    if (c->json && any)
+        cli_json_print(&j.json);
+    else if (j.table.count > 0)
+        cli_table_print(&j.table);
+    fa__buf_free(&j.json);
     cli_table_free(&j.table);
     cli_request_free(&request);
     return code;

@@ -1,6 +1,5 @@
-/* Contexts and errors of the tool. */
+/* Contexts, memory and files of the tool. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,31 +7,35 @@
 #include "buf.h"
 #include "cli.h"
 
-void cli_error(const char *format, ...)
-{
-    va_list args;
+static fa__buf *held; /* where warnings go instead of stderr; NULL: nowhere */
 
-    fflush(stdout);
-    fputs("fajit: ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
-
-int cli_failed(fa_status status, const char *what)
+/* The directory that a message tells to change was named by the option, if that is given. */
+static char *in_options(const cli *c, const char *text)
 {
-    cli_error("%s%s%s: %s", what ? what : "", what ? ": " : "", fa_status_name(status),
-              fa_last_error());
-    return status == FA_ERR_NO_DEVICE || status == FA_ERR_CUDA_MISSING ? CLI_NO_DEVICE : CLI_FAILED;
+    static const char variable[] = "FAJIT_CACHE_DIR", option[] = "--cache-dir";
+    fa__buf out = {0};
+
+    for (const char *at; c->cache_dir && (at = strstr(text, variable));
+         text = at + strlen(variable)) {
+        fa__buf_bytes(&out, text, (size_t)(at - text));
+        fa__buf_text(&out, option);
+    }
+    fa__buf_text(&out, text);
+    if (out.failed)
+        fa__buf_free(&out);
+    return out.data ? out.data : cli_copy(text);
 }
 
 static void log_line(void *user, fa_log_level level, const char *line)
 {
     static const char *const names[] = {"", "error: ", "warning: ", "", "debug: "};
+    char *text = in_options(user, line);
 
-    (void)user;
-    fprintf(stderr, "fajit: %s%s\n", (unsigned)level < 5 ? names[level] : "", line);
+    if (held && level == FA_LOG_WARNING)
+        fa__buf_format(held, "%s\n", text);
+    else
+        fprintf(stderr, "fajit: %s%s\n", (unsigned)level < 5 ? names[level] : "", text);
+    free(text);
 }
 
 static fa_context_options options_of(const cli *c)
@@ -44,6 +47,7 @@ static fa_context_options options_of(const cli *c)
     o.no_disk_cache = c->no_cache;
     o.compile_jobs = c->jobs;
     o.log = log_line;
+    o.log_user = (void *)(uintptr_t)c; /* only read */
     o.log_level = c->verbose > 1 ? FA_LOG_DEBUG : c->verbose > 0 ? FA_LOG_INFO : FA_LOG_WARNING;
     return o;
 }
@@ -68,20 +72,59 @@ int cli_context_open_any(const cli *c, fa_context **out)
     fa_context_options o = options_of(c);
 
     o.offline = true;
-    o.arch = "sm_90"; /* only for the want of one: nothing is compiled */
+    o.arch = "sm_90a"; /* only for the want of one: nothing is compiled */
     fa_status status = fa_context_create(&o, out);
     return status == FA_OK ? CLI_OK : cli_failed(status, NULL);
 }
 
-int cli_each_arch(const cli *c, int (*visit)(const cli *c, fa_context *ctx, void *user), void *user)
+int cli_context_open_caches(const cli *c, fa_context **out, char **why)
+{
+    fa__buf warnings = {0};
+    fa_context_info_t info = {.size = sizeof info};
+    char *save = NULL;
+
+    held = &warnings;
+    int code = cli_context_open_any(c, out);
+    held = NULL;
+    if (code == CLI_OK) {
+        fa_status status = fa_context_info(*out, &info);
+        code = status ? cli_failed(status, NULL) : CLI_OK;
+    }
+    *why = c->no_cache ? cli_copy("switched off by --no-cache")
+                       : in_options(c, code == CLI_OK ? info.cache_error : "");
+    for (char *line = warnings.data ? strtok_r(warnings.data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        if (!(*why)[0] || !strstr(line, *why))
+            fprintf(stderr, "fajit: warning: %s\n", line);
+    fa__buf_free(&warnings);
+    return code;
+}
+
+/* A failure without a context to ask and without --arch has no architecture: it is the command's. */
+static void tell_failed(const char *arch, fa_context *ctx,
+                        void (*failed)(void *user, const char *arch), void *user)
+{
+    fa_context_info_t info = {.size = sizeof info};
+
+    if (!arch && ctx && fa_context_info(ctx, &info) == FA_OK)
+        arch = info.arch;
+    if (arch)
+        failed(user, arch);
+}
+
+int cli_each_arch(const cli *c, int (*visit)(const cli *c, fa_context *ctx, void *user),
+                  void (*failed)(void *user, const char *arch), void *user)
 {
     int first = CLI_OK;
 
     for (size_t i = 0; i < (c->arch_count ? c->arch_count : 1); i++) {
+        const char *arch = c->arch_count ? c->arch[i] : NULL;
         fa_context *ctx = NULL;
-        int code = cli_context_open(c, c->arch_count ? c->arch[i] : NULL, &ctx);
+        int code = cli_context_open(c, arch, &ctx);
         if (code == CLI_OK)
             code = visit(c, ctx, user);
+        if (code)
+            tell_failed(arch, ctx, failed, user);
         fa_context_destroy(ctx);
         first = first ? first : code;
     }
@@ -98,7 +141,7 @@ void *cli_alloc(size_t bytes)
     void *memory = calloc(1, bytes ? bytes : 1);
 
     if (!memory) {
-        cli_error("out of memory: %zu bytes", bytes);
+        cli_error_as(FA_ERR_OUT_OF_MEMORY, "out of memory: %zu bytes", bytes);
         exit(CLI_FAILED);
     }
     return memory;
@@ -120,7 +163,7 @@ char *cli_read_file(const char *path)
 
     FILE *file = fopen(path, "rb");
     if (!file) {
-        cli_error("%s: %s", path, strerror(errno));
+        cli_error_as(FA_ERR_IO, "%s: %s", path, strerror(errno));
         return NULL;
     }
     errno = 0;
@@ -131,11 +174,11 @@ char *cli_read_file(const char *path)
     fclose(file);
     fa__buf_bytes(&bytes, "", 0); /* an empty file has a text too */
     if (unreadable)
-        cli_error("%s: %s", path, strerror(reason));
+        cli_error_as(FA_ERR_IO, "%s: %s", path, strerror(reason));
     else if (bytes.failed)
-        cli_error("%s: out of memory", path);
+        cli_error_as(FA_ERR_OUT_OF_MEMORY, "%s: out of memory", path);
     else if (memchr(bytes.data, '\0', bytes.len))
-        cli_error("%s: holds a NUL byte and so is no text", path);
+        cli_error_as(FA_ERR_IO, "%s: holds a NUL byte and so is no text", path);
     else
         return bytes.data;
     fa__buf_free(&bytes);

@@ -10,6 +10,7 @@ typedef struct facts {
     fa_context *device_ctx, *offline_ctx;
     fa_context_info_t device, offline;
     char *no_device; /* why there is no device; NULL when there is one */
+    char *no_cache;  /* why there is no writable cache directory; "" */
 } facts;
 
 static int gather(const cli *c, facts *f)
@@ -26,7 +27,7 @@ static int gather(const cli *c, facts *f)
         status = fa_context_info(f->device_ctx, &f->device);
     if (status)
         f->no_device = cli_copy(fa_last_error());
-    int code = cli_context_open_any(c, &f->offline_ctx);
+    int code = cli_context_open_caches(c, &f->offline_ctx, &f->no_cache);
     if (code)
         return code;
     status = fa_context_info(f->offline_ctx, &f->offline);
@@ -91,7 +92,7 @@ static void print_json(const facts *f, const cli_table *devices)
     cli_json_key(&out, "cache");
     fa__buf_text(&out, "{");
     cli_json_text(&out, "dir", n->cache_dir);
-    cli_json_text(&out, "error", n->cache_error);
+    cli_json_text(&out, "error", f->no_cache);
     cli_json_text(&out, "path", n->cache_path);
     cli_json_int(&out, "max_bytes", (int64_t)n->cache_max_bytes);
     fa__buf_text(&out, "}");
@@ -120,7 +121,7 @@ static void print_text(const facts *f, const cli_table *devices)
     if (n->cache_dir[0])
         printf("cache    %s  (at most %s)\n", n->cache_dir, cli_bytes(n->cache_max_bytes, text));
     else
-        printf("cache    no writable directory: %s\n", n->cache_error);
+        printf("cache    no writable directory: %s\n", f->no_cache);
     printf("compiles %u at once\n", n->compile_jobs);
     if (devices->count) {
         putchar('\n');
@@ -146,5 +147,6 @@ int cli_info(const cli *c)
     fa_context_destroy(f.device_ctx);
     fa_context_destroy(f.offline_ctx);
     free(f.no_device);
+    free(f.no_cache);
     return code;
 }

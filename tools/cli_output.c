@@ -124,14 +124,23 @@ void cli_table_print(const cli_table *t)
     free(widths);
 }
 
+void cli_table_json_row(const cli_table *t, size_t row, fa__buf *out)
+{
+    fa__buf_text(out, "{");
+    for (size_t i = 0; i < t->columns; i++) {
+        fa__buf_text(out, i ? ", " : "");
+        fa__json_string(out, t->keys[i]);
+        fa__buf_format(out, ": %s", t->cells[row * t->columns + i].json);
+    }
+    fa__buf_text(out, "}");
+}
+
 void cli_table_json(const cli_table *t, fa__buf *out)
 {
     fa__buf_text(out, "[");
-    for (size_t i = 0; i < t->count; i++) {
-        size_t column = i % t->columns;
-        fa__buf_text(out, column ? ", " : i ? ",\n {" : "\n {");
-        fa__json_string(out, t->keys[column]);
-        fa__buf_format(out, ": %s%s", t->cells[i].json, column + 1 == t->columns ? "}" : "");
+    for (size_t row = 0; row < t->count / t->columns; row++) {
+        fa__buf_text(out, row ? ",\n " : "\n ");
+        cli_table_json_row(t, row, out);
     }
     fa__buf_text(out, t->count ? "\n]" : "]");
 }
@@ -189,9 +198,10 @@ void cli_json_bool(fa__buf *out, const char *key, bool value)
 void cli_json_print(fa__buf *out)
 {
     if (out->failed) {
-        cli_error("out of memory");
+        cli_error_as(FA_ERR_OUT_OF_MEMORY, "out of memory");
         exit(CLI_FAILED);
     }
+    cli_failure_printed();
     puts(out->data ? out->data : "");
     fa__buf_free(out);
 }

@@ -25,6 +25,8 @@ void cli_cell_small(cli_table *t, double value); /* "1.23e-07" */
 void cli_cell_bool(cli_table *t, bool value, const char *yes, const char *no);
 /* Aligned columns under headings, to stdout. */
 void cli_table_print(const cli_table *t);
+/* One object. */
+void cli_table_json_row(const cli_table *t, size_t row, fa__buf *out);
 /* An array of objects. */
 void cli_table_json(const cli_table *t, fa__buf *out);
 /* One or the other. */
@@ -36,6 +38,8 @@ void cli_json_text(fa__buf *out, const char *key, const char *value);
 void cli_json_int(fa__buf *out, const char *key, int64_t value);
 void cli_json_real(fa__buf *out, const char *key, double value);
 void cli_json_bool(fa__buf *out, const char *key, bool value);
+/* cli_failure.c: an element {"arch", "status", "error"} for what failed since the last one. */
+void cli_json_failure(fa__buf *out, const char *arch);
 /* Prints and frees. */
 void cli_json_print(fa__buf *out);
 

@@ -8,7 +8,8 @@
 
 bool cli_find_op(const char *name, fa_op *op, fa_op_info_t *info)
 {
-    char names[256] = "";
+    char names[256] = "", hint[64];
+    cli_nearest nearest = {.word = name};
 
     for (int i = 1; fa_op_info((fa_op)i, info) == FA_OK; i++) {
         if (strcmp(info->name, name) == 0) {
@@ -17,8 +18,10 @@ bool cli_find_op(const char *name, fa_op *op, fa_op_info_t *info)
         }
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", info->name);
+        cli_nearest_try(&nearest, info->name);
     }
-    cli_error("there is no operation '%s'; there are: %s", name, names);
+    cli_error("there is no operation '%s'; there are: %s%s", name, names,
+              cli_nearest_hint(&nearest, hint));
     return false;
 }
 
@@ -53,7 +56,11 @@ static int set_param(cli_request *r, size_t index, const char *key, const char *
         return CLI_USAGE;
     }
     if (fa_spec_set(&r->spec, key, value)) {
-        cli_error("%s", fa_last_error());
+        cli_nearest nearest = {.word = key};
+        char hint[64];
+        for (size_t i = 0; index == SIZE_MAX && i < r->info.param_count; i++)
+            cli_nearest_try(&nearest, r->info.params[i].name);
+        cli_error("%s%s", fa_last_error(), cli_nearest_hint(&nearest, hint));
         return CLI_USAGE;
     }
     r->given[index] = true;

@@ -6,6 +6,11 @@
 
 #define ZONE_BYTE 0xa7
 
+static void tell(const char *message)
+{
+    cli_error_as(FA_ERR_CUDA, "%s", message);
+}
+
 int cli_session_open(const cli *c, cli_session *s)
 {
     const char *why = NULL;
@@ -28,8 +33,9 @@ int cli_session_open(const cli *c, cli_session *s)
     int code = cli_request_run(c, s->oracle->extra_names, s->oracle->extra_defaults, &s->request);
     if (code)
         return code;
+    gpu_tell_failures(tell);
     if (!gpu_open(c->device >= 0 ? c->device : 0, &why)) {
-        cli_error("%s needs a CUDA device: %s", c->command->name, why);
+        cli_error_as(FA_ERR_NO_DEVICE, "%s needs a CUDA device: %s", c->command->name, why);
         return CLI_NO_DEVICE;
     }
     code = cli_context_open(c, NULL, &s->ctx);

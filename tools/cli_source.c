@@ -16,7 +16,8 @@ typedef struct job {
 static void show(const cli *c, fa_context *ctx, job *j, const char *text)
 {
     fa_context_info_t info = {.size = sizeof info};
-    const char *arch = fa_context_info(ctx, &info) == FA_OK ? info.arch : "?";
+    bool known = c->arch_count || strcmp(j->key, "source") != 0; /* else it does not matter */
+    const char *arch = known && fa_context_info(ctx, &info) == FA_OK ? info.arch : "";
 
     if (c->json) {
         cli_json_key(&j->out, NULL);
@@ -77,6 +78,24 @@ static int sass_one(const cli *c, fa_context *ctx, void *user)
     return code;
 }
 
+static void not_shown(void *user, const char *arch)
+{
+    job *j = user;
+
+    cli_json_failure(&j->out, arch);
+}
+
+/* The source is the same for every architecture: it needs neither --arch nor a device. */
+static int source_of_any(const cli *c, job *j)
+{
+    fa_context *ctx = NULL;
+    int code = cli_context_open_any(c, &ctx);
+
+    code = code ? code : source_one(c, ctx, j);
+    fa_context_destroy(ctx);
+    return code;
+}
+
 static int run(const cli *c, const char *key, int (*visit)(const cli *, fa_context *, void *))
 {
     cli_request request;
@@ -84,9 +103,13 @@ static int run(const cli *c, const char *key, int (*visit)(const cli *, fa_conte
     int code = cli_request_read(c, &request);
 
     fa__buf_text(&j.out, "[");
-    code = code ? code : cli_each_arch(c, visit, &j);
+    if (code == CLI_OK && visit == source_one && !c->arch_count)
+        code = source_of_any(c, &j);
+    else if (code == CLI_OK)
+        code = cli_each_arch(c, visit, not_shown, &j);
+    bool any = j.out.len > 1;
     fa__buf_text(&j.out, "]");
-    if (c->json && code != CLI_USAGE)
+    if (c->json && any)
         cli_json_print(&j.out);
     fa__buf_free(&j.out);
     cli_request_free(&request);

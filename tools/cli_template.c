@@ -194,7 +194,12 @@ static int read_operand(cli_template *t, const char *key, const char *value, fa_
         return read_flag(key, value, &s->cooperative);
     if (strcmp(key, "programmatic_launch") == 0)
         return read_flag(key, value, &s->programmatic_launch);
-    cli_error("template has no key '%s'; see `fajit ops template`", key);
+    cli_nearest nearest = {.word = key};
+    char hint[64];
+    for (const cli_template_key *k = cli_template_keys; k->key; k++)
+        cli_nearest_try(&nearest, k->key);
+    cli_error("template has no key '%s'; see `fajit ops template`%s", key,
+              cli_nearest_hint(&nearest, hint));
     return CLI_USAGE;
 }
 

@@ -10,6 +10,8 @@
 
 typedef struct job {
     bool terminal; /* stderr is one: a bar instead of lines */
+    bool refused;  /* the manifest itself: no other architecture changes that */
+    bool reported; /* the architecture under way has its row */
     const char *arch;
     fa_warm_result *results; /* of the manifest under way, by entry */
     size_t total;
@@ -55,8 +57,8 @@ static bool progress(void *user, size_t done, size_t total, size_t index,
             failed += j->results[i].status != FA_OK;
         draw_bar(j, done, failed);
     } else {
-        fprintf(stderr, "fajit: %s %zu/%zu: entry %zu %s in %.1f ms\n", j->arch, done, total,
-                index + 1, outcome(result), (double)result->ns / 1e6);
+        fprintf(stderr, "fajit: %s %zu/%zu: entry %zu %s in %.1f ms\n", j->arch, done, total, index,
+                outcome(result), (double)result->ns / 1e6);
     }
     return true;
 }
@@ -80,7 +82,7 @@ static void report_json(job *j, const fa_warm_report *r)
         const fa_warm_result *e = &j->results[i];
         cli_json_key(out, NULL);
         fa__buf_text(out, "{");
-        cli_json_int(out, "entry", (int64_t)i + 1);
+        cli_json_int(out, "entry", (int64_t)i);
         cli_json_text(out, "status", fa_status_name(e->status));
         cli_json_text(out, "origin", e->status ? "" : outcome(e));
         cli_json_real(out, "ms", (double)e->ns / 1e6);
@@ -110,27 +112,42 @@ static int warm_one(const cli *c, fa_context *ctx, void *user)
     fa_warm_report report = {0};
     int code = CLI_OK;
 
+    if (j->refused)
+        return CLI_FAILED;
+    j->reported = false;
     fa_status status = fa_context_info(ctx, &info);
     if (status)
         return cli_failed(status, NULL);
     j->arch = info.arch;
     status = fa_warm_manifest(ctx, c->operands[0], &options, &report);
+    j->refused = report.failed == 0 && (status == FA_ERR_MANIFEST || status == FA_ERR_IO);
     if (status && report.failed == 0)
         code = cli_failed(status, NULL); /* the manifest itself, or the machine */
     else if (status)
         code = CLI_FAILED;
     for (size_t i = 0; i < j->total; i++)
         if (j->results[i].status)
-            cli_error("%s: entry %zu: %s: %s", j->arch, i + 1, outcome(&j->results[i]),
+            cli_error("%s: entry %zu: %s: %s", j->arch, i, outcome(&j->results[i]),
                       j->results[i].error);
     if (code == CLI_OK || report.failed) {
         report_row(j, &report);
         report_json(j, &report);
+        j->reported = code != CLI_OK;
+        cli_failure_forget();
     }
     free(j->results);
     j->results = NULL;
     j->total = 0;
     return code;
+}
+
+static void not_warmed(void *user, const char *arch)
+{
+    job *j = user;
+
+    if (!j->refused && !j->reported)
+        cli_json_failure(&j->json, arch);
+    j->reported = false;
 }
 
 int cli_warm(const cli *c)
@@ -145,9 +162,10 @@ int cli_warm(const cli *c)
     }
     cli_table_begin(&j.table, keys);
     fa__buf_text(&j.json, "[");
-    int code = cli_each_arch(c, warm_one, &j);
+    int code = cli_each_arch(c, warm_one, not_warmed, &j);
+    bool any = j.json.len > 1;
     fa__buf_text(&j.json, "]");
-    if (c->json)
+    if (c->json && any)
         cli_json_print(&j.json);
     else if (j.table.count)
         cli_table_print(&j.table);

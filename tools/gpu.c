@@ -48,6 +48,7 @@ static struct {
 } cu;
 
 static _Thread_local char message[1024];
+static void (*tell_failure)(const char *message);
 
 static const char *describe(const char *call, CUresult result)
 {
@@ -63,8 +64,16 @@ static void check(const char *call, CUresult result)
 {
     if (result == CUDA_SUCCESS)
         return;
-    fprintf(stderr, "gpu: %s\n", describe(call, result));
+    if (tell_failure)
+        tell_failure(describe(call, result));
+    else
+        fprintf(stderr, "gpu: %s\n", describe(call, result));
     exit(1);
+}
+
+void gpu_tell_failures(void (*tell)(const char *message))
+{
+    tell_failure = tell;
 }
 
 /* --- opening --- */

@@ -23,6 +23,8 @@ typedef struct CUgraphExec_st *gpu_graph;
  * or no such device; *why (static or thread-local text) then says which. Call once. */
 bool gpu_open(int device, const char **why);
 int gpu_device_count(void); /* 0 without a driver */
+/* Gives the message of a failure that ends the program to `tell` instead of stderr. */
+void gpu_tell_failures(void (*tell)(const char *message));
 
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *memory);
