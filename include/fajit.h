@@ -63,7 +63,7 @@ extern "C" {
     X(FA_ERR_NULL_POINTER, 1, "a required pointer is NULL")                                        \
     X(FA_ERR_STRUCT_SIZE, 2, "a struct's size field is not set or not known")                      \
     X(FA_ERR_VALUE, 3, "a value is not one of the legal ones")                                     \
-    X(FA_ERR_UNKNOWN_NAME, 4, "no operation, parameter or entry has this name")                    \
+    X(FA_ERR_UNKNOWN_NAME, 4, "no operation or parameter has this name")                           \
     X(FA_ERR_SIZE, 5, "a size is missing, negative or too small")                                  \
     X(FA_ERR_LIMIT, 6, "a size is over the limit")                                                 \
     X(FA_ERR_ROTARY_DIM, 7, "rotary_dim is odd or larger than head_dim")                           \
@@ -365,7 +365,7 @@ typedef enum fa_log_level {
     FA_LOG_ERROR = 1,
     FA_LOG_WARNING = 2,
     FA_LOG_INFO = 3,  /* one line for each kernel compiled or loaded */
-    FA_LOG_DEBUG = 4, /* search paths, locks, cache decisions */
+    FA_LOG_DEBUG = 4, /* directories, misses, locks, evictions, which NVRTC compiled */
 } fa_log_level;
 
 /* Called with one line, without a newline, possibly from several threads at once. Must not call the

@@ -94,8 +94,6 @@ static fa_status obtain(fa_context *ctx, const fa__program *program, const fa__k
             "manifest or warm it before fa_seal",
             program->label.data, ctx->target.arch, key->name);
     int lock = fa__cache_lock(ctx->cache, key);
-    if (lock < 0)
-        fa__log_write(&ctx->log, FA_LOG_DEBUG, "no lock is held for key %s", key->name);
     if (!from_disk(ctx, key, entry)) { /* another process may have published it meanwhile */
         *origin = FA_ORIGIN_COMPILED;
         status = run_compiler(ctx, program, entry);
