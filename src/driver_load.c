@@ -12,6 +12,8 @@ static fa_status read_params(CUfunction function, size_t expected, fa__function_
     for (size_t i = 0; !expected || i < expected; i++) {
         size_t offset = 0, size = 0;
         CUresult result = fa__cu.cuFuncGetParamInfo(function, i, &offset, &size);
+        if (result == CUDA_ERROR_NOT_SUPPORTED)
+            return FA_OK;                         /* this driver cannot tell */
         if (result == CUDA_ERROR_INVALID_VALUE) { /* past the last one */
             info->param_count = i;
             return FA_OK;

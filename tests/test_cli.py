@@ -459,14 +459,28 @@ def rope_compiles_by_names_and_aliases(r):
     assert "FA_ERR_ROTARY_DIM" in refused.err
 
 
+SMALL_ROPE = ["rope", "B=1", "H=2", "N=3", "D=8"]
+
+
+def looks_alike():
+    """A driver with one device and an NVRTC: everything happens but the computation."""
+    return {
+        "FAJIT_CUDA_LIBRARY": fake("cuda"),
+        "FAJIT_NVRTC_LIBRARY": fake("nvrtc"),
+        "FAKE_DEVICES": "90",
+    }
+
+
+@case
+def bench_refuses_to_time_a_wrong_result(r):
+    result = r.run("bench", *SMALL_ROPE, env=looks_alike())
+    assert result.code == 1 and "its time means nothing" in result.err, result
+
+
 @case
 def verify_fails_when_nothing_is_computed(r):
     """On the look-alike driver a kernel does nothing: every output keeps its poison."""
-    r.needs_nvrtc()
-    env = {"FAJIT_CUDA_LIBRARY": fake("cuda"), "FAKE_DEVICES": "90"}
-    result = r.run("verify", "rope", "B=1", "H=2", "N=3", "D=8", "--seeds", "2", "--json", env=env)
-    if result.code == 3:
-        raise Skip("the look-alike driver lacks what a run needs: " + result.err.strip())
+    result = r.run("verify", *SMALL_ROPE, "--seeds", "2", "--json", env=looks_alike())
     assert result.code == 1, result
     found = result.json
     assert found["passed"] is False and found["sizes"]["heads_k"] == 2, found

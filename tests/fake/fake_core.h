@@ -18,6 +18,7 @@ void fake_leave(const char *function);
 void fake_violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void fake_count(const char *kind, int change);
 
+const fake_control *fake_control_get(void); /* defined by each look-alike */
 void fake_core_control(fake_control *control);
 int fake_version(void); /* as set, else 0 */
 
