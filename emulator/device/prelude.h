@@ -23,14 +23,8 @@
 // the module is linked.
 #define __shared__ thread_local
 
-#define asm                                                                                        \
-    _Pragma(                                                                                       \
-        "GCC error \"emulator does not implement inline PTX; use the functions of "                \
-        "fajit/*.cuh, or give another way under #ifdef FAJIT_EMULATED\"") __asm__
-#define __cluster_dims__(...)                                                                      \
-    _Pragma(                                                                                       \
-        "GCC error \"emulator does not implement __cluster_dims__; give the cluster at the "       \
-        "launch\"")
+#define asm _Pragma("GCC error \"emulator does not implement inline PTX\"") __asm__
+#define __cluster_dims__(...) _Pragma("GCC error \"emulator does not implement __cluster_dims__\"")
 
 using size_t = decltype(sizeof 0);
 using ptrdiff_t = decltype(static_cast<char *>(nullptr) - static_cast<char *>(nullptr));
