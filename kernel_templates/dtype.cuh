@@ -1,6 +1,5 @@
 // Storage types, their conversions to and from float32, and vector access to global memory.
-// Needs no toolkit header. What only a GPU can do stands in small functions of its own (asm), so
-// that another implementation can replace it.
+// Needs no toolkit header. What only a GPU can do (asm) stands beside what the emulator does instead.
 #ifndef FAJIT_DTYPE_CUH
 #define FAJIT_DTYPE_CUH
 
@@ -23,9 +22,13 @@ __device__ __forceinline__ float to_float(f32 x)
 
 __device__ __forceinline__ float to_float(f16 x)
 {
+#ifdef FAJIT_EMULATED
+    return fajit_emu::float_from_half(x.bits);
+#else
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
     return y;
+#endif
 }
 
 __device__ __forceinline__ float to_float(bf16 x)
@@ -45,9 +48,13 @@ template <> struct rounded<f32> {
 template <> struct rounded<f16> {
     static __device__ __forceinline__ f16 from(float x)
     {
+#ifdef FAJIT_EMULATED
+        return f16{fajit_emu::half_from_float(x)};
+#else
         f16 y;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
         return y;
+#endif
     }
 };
 
@@ -72,7 +79,10 @@ template <class T> __device__ __forceinline__ T from_float(float x)
 
 __device__ __forceinline__ unsigned pack_pair(f16, float low, float high)
 {
-#if __CUDA_ARCH__ >= 800
+#ifdef FAJIT_EMULATED
+    return fajit_emu::half_from_float(low) | static_cast<unsigned>(fajit_emu::half_from_float(high))
+                                                 << 16;
+#elif __CUDA_ARCH__ >= 800
     unsigned y;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
@@ -83,7 +93,10 @@ __device__ __forceinline__ unsigned pack_pair(f16, float low, float high)
 
 __device__ __forceinline__ unsigned pack_pair(bf16, float low, float high)
 {
-#if __CUDA_ARCH__ >= 800
+#if defined FAJIT_EMULATED && __CUDA_ARCH__ >= 800
+    return fajit_emu::bfloat_from_float(low) |
+           static_cast<unsigned>(fajit_emu::bfloat_from_float(high)) << 16;
+#elif __CUDA_ARCH__ >= 800
     unsigned y;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
@@ -149,6 +162,15 @@ __device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COU
 // The two ways to read global memory differ in what the caches may assume.
 //   load           nothing: memory that this kernel may write (in place)
 //   load_constant  nobody writes it while the kernel runs
+#ifdef FAJIT_EMULATED
+#define FAJIT_LOAD(NAME, QUALIFIER)                                                                \
+    template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
+    {                                                                                              \
+        chunk<BYTES> x{};                                                                          \
+        fajit_emu::load<BYTES>(x.word, address);                                                   \
+        return x;                                                                                  \
+    }
+#else
 #define FAJIT_LOAD(NAME, QUALIFIER)                                                                \
     template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
     {                                                                                              \
@@ -170,6 +192,7 @@ __device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COU
         }                                                                                          \
         return x;                                                                                  \
     }
+#endif
 
 FAJIT_LOAD(load, "")
 FAJIT_LOAD(load_constant, ".nc")
@@ -177,6 +200,9 @@ FAJIT_LOAD(load_constant, ".nc")
 
 template <int BYTES> __device__ __forceinline__ void store(void *address, const chunk<BYTES> &x)
 {
+#ifdef FAJIT_EMULATED
+    fajit_emu::store<BYTES>(address, x.word);
+#else
     if constexpr (BYTES == 16)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x.word[0]),
                      "r"(x.word[1]), "r"(x.word[2]), "r"(x.word[3])
@@ -191,6 +217,7 @@ template <int BYTES> __device__ __forceinline__ void store(void *address, const 
         asm volatile("st.global.u16 [%0], %1;" ::"l"(address),
                      "h"(static_cast<unsigned short>(x.word[0]))
                      : "memory");
+#endif
 }
 
 } // namespace fajit

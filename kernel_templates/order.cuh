@@ -9,7 +9,9 @@ namespace fajit {
 // Returns when every kernel that this one depends on has ended and its writes can be seen.
 __device__ __forceinline__ void wait_for_predecessor()
 {
-#if __CUDA_ARCH__ >= 900
+#ifdef FAJIT_EMULATED
+    // Kernels of a stream run one after the other: there is nothing to wait for.
+#elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -17,7 +19,9 @@ __device__ __forceinline__ void wait_for_predecessor()
 // Lets the blocks of the next kernel take the place of this one's. Only a hint: that kernel waits.
 __device__ __forceinline__ void let_successor_start()
 {
-#if __CUDA_ARCH__ >= 900
+#ifdef FAJIT_EMULATED
+    // A hint, not taken.
+#elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }

@@ -1,0 +1,323 @@
+#include "compile.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "device/abi.h"
+#include "elf_tls.h"
+#include "host_compiler.h"
+#include "image.h"
+
+extern const char text_abi[], text_prelude[], text_math[], text_collective[], text_atomic[],
+    text_epilogue[];
+
+namespace fajit_emu {
+
+namespace {
+
+// --- files ---------------------------------------------------------------------------------------
+
+int remove_one(const char *path, const struct stat *, int, struct FTW *)
+{
+    return remove(path);
+}
+
+struct scratch_folder {
+    std::string path;
+
+    scratch_folder()
+    {
+        const char *base = getenv("TMPDIR");
+        std::string name = std::string(base && *base ? base : "/tmp") + "/fajit-emu.XXXXXX";
+        if (mkdtemp(&name[0]))
+            path = name;
+    }
+    ~scratch_folder()
+    {
+        if (!path.empty())
+            nftw(path.c_str(), remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    }
+    scratch_folder(const scratch_folder &) = delete;
+    scratch_folder &operator=(const scratch_folder &) = delete;
+};
+
+bool write_file(const std::string &path, const std::string &text, std::string *log)
+{
+    FILE *file = fopen(path.c_str(), "wb");
+    bool ok = file && fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (file && fclose(file) != 0)
+        ok = false;
+    if (!ok)
+        *log += "emulator: cannot write " + path + ": " + strerror(errno) + "\n";
+    return ok;
+}
+
+bool read_file(const std::string &path, std::string *text)
+{
+    char buffer[65536];
+    FILE *file = fopen(path.c_str(), "rb");
+    text->clear();
+    if (!file)
+        return false;
+    for (size_t got; (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        text->append(buffer, got);
+    const bool ok = !ferror(file);
+    fclose(file);
+    return ok;
+}
+
+// A header's name may have folders, but must stay inside the scratch folder.
+bool write_header(const std::string &folder, const header &h, std::string *log)
+{
+    const std::string between = "/" + h.name + "/";
+    if (h.name.empty() || h.name[0] == '/' || between.find("/../") != std::string::npos ||
+        h.name.find('\0') != std::string::npos) {
+        *log += "emulator does not implement a header of this name: " + h.name + "\n";
+        return false;
+    }
+    for (size_t at = h.name.find('/'); at != std::string::npos; at = h.name.find('/', at + 1))
+        if (mkdir((folder + "/" + h.name.substr(0, at)).c_str(), 0700) != 0 && errno != EEXIST) {
+            *log += "emulator: cannot make a folder for " + h.name + ": " + strerror(errno) + "\n";
+            return false;
+        }
+    return write_file(folder + "/" + h.name, h.text, log);
+}
+
+// --- what is compiled ----------------------------------------------------------------------------
+
+std::string quoted(const std::string &text)
+{
+    std::string out = "\"";
+    for (char c : text) {
+        if (c == '"' || c == '\\')
+            out += '\\';
+        out += c;
+    }
+    return out + "\"";
+}
+
+std::string arch_macros(const target &t)
+{
+    const std::string number = std::to_string(t.cc * 10), plain = std::to_string(t.cc);
+    std::string text =
+        "#define __CUDA_ARCH__ " + number + "\n#define __CUDA_ARCH_LIST__ " + number + "\n";
+    if (t.suffix == 'a')
+        text += "#define __CUDA_ARCH_FEAT_SM" + plain + "_ALL 1\n#define __CUDA_ARCH_SPECIFIC__ " +
+                number + "\n#define __CUDA_ARCH_FAMILY_SPECIFIC__ " + number + "\n";
+    else if (t.suffix == 'f')
+        text += "#define __CUDA_ARCH_FAMILY_SPECIFIC__ " + number + "\n";
+    return text;
+}
+
+std::string prelude(const target &t)
+{
+    return std::string("#line 1 \"emulator/prelude\"\n") + text_abi + arch_macros(t) +
+           text_prelude + text_math + text_collective + text_atomic;
+}
+
+std::string unit(const program &p)
+{
+    std::string text = "#line 1 " + quoted(p.file) + "\n" + p.source +
+                       "\n#line 1 \"emulator/epilogue\"\n" + text_epilogue +
+                       "static constexpr fajit_emu::kernel fajit_emu_kernels[] = {\n";
+    for (const std::string &e : p.expressions)
+        text += "#line 1 \"__nv_name_map\"\nFAJIT_EMU_KERNEL(" + quoted(lowered_name(e)) + ", " +
+                e + "),\n";
+    return text +
+           "{nullptr, 0, 0, nullptr, nullptr}};\n"
+           "extern \"C\" __attribute__((visibility(\"default\"))) const fajit_emu::module "
+           "fajit_emu_module = {fajit_emu::ABI, sizeof fajit_emu_kernels / sizeof "
+           "*fajit_emu_kernels - 1, fajit_emu_kernels, &fajit_emu::host, fajit_emu::view_slot, "
+           "fajit_emu_dynamic_shared};\n";
+}
+
+// Memory behind the `extern __shared__` arrays: all of them are the same.
+std::string dynamic_shared_unit(const std::vector<std::string> &names)
+{
+    std::string text = "static const unsigned size = " + std::to_string(MAX_SHARED_BYTES) + ";\n";
+    text +=
+        "extern \"C\" { extern __attribute__((visibility(\"hidden\"))) __thread unsigned char "
+        "area[size] __asm__(\"" +
+        names[0] +
+        "\");\nalignas(1024) __thread unsigned char area[size];\n"
+        "__attribute__((visibility(\"hidden\"))) unsigned char *fajit_emu_dynamic_shared() { "
+        "return area; } }\n";
+    for (size_t i = 1; i < names.size(); i++)
+        text += "__asm__(\".globl " + names[i] + "\\n.hidden " + names[i] + "\\n.type " + names[i] +
+                ", @object\\n.set " + names[i] + ", " + names[0] + "\");\n";
+    return text;
+}
+
+std::vector<std::string> common_words()
+{
+    const host_compiler &cxx = host_compiler_find();
+    std::vector<std::string> words = cxx.command;
+    for (const char *word : {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
+                             "-fno-rtti", "-fno-ident", "-ffp-contract=off", "-fno-math-errno",
+                             "-fno-strict-aliasing", "-fwrapv", "-nostdinc", "-nostdinc++",
+                             "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-subobject-linkage"})
+        words.push_back(word);
+    if (cxx.gnu)
+        words.insert(words.end(),
+                     {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init"});
+    else
+        words.insert(words.end(), {"-Wno-unknown-warning-option",
+                                   "-Wno-unused-command-line-argument", "-Wno-undefined-internal"});
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("fma"))
+        words.push_back("-mfma");
+#endif
+    return words;
+}
+
+// The scratch folder is nobody's business.
+std::string without_folder(std::string text, const std::string &folder)
+{
+    const std::string prefix = folder + "/";
+    for (size_t at; (at = text.find(prefix)) != std::string::npos;)
+        text.erase(at, prefix.size());
+    return text;
+}
+
+bool run_step(std::vector<std::string> words, const std::vector<std::string> &more,
+              const std::string &folder, std::string *log)
+{
+    std::string output;
+    words.insert(words.end(), more.begin(), more.end());
+    const int status = run_command(host_compiler_find().path, words, folder.c_str(), &output);
+    *log += without_folder(output, folder);
+    if (status && output.empty())
+        *log += host_compiler_find().path + " failed without a message\n";
+    return status == 0;
+}
+
+bool add_dynamic_shared(const std::string &folder, const tls_symbols &symbols, std::string *log)
+{
+    return write_file(folder + "/shared.cpp", dynamic_shared_unit(symbols.undefined), log) &&
+           run_step(common_words(), {"-c", "shared.cpp", "-o", "shared.o"}, folder, log);
+}
+
+void report(const program &p, const settings &s, uint64_t static_bytes, std::string *log)
+{
+    const std::string arch =
+        "sm_" + std::to_string(s.arch.cc) + (s.arch.suffix ? std::string(1, s.arch.suffix) : "");
+    *log += "emulated by " +
+            host_compiler_find().identity.substr(0, host_compiler_find().identity.find('\n')) +
+            ": registers mean nothing\nptxas info    : 0 bytes gmem\n";
+    for (const std::string &e : p.expressions) {
+        const std::string name = lowered_name(e);
+        *log += "ptxas info    : Compiling entry function '" + name + "' for '" + arch +
+                "'\nptxas info    : Function properties for " + name +
+                "\nptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill "
+                "loads\nptxas info    : Used 32 registers, used 1 barriers" +
+                (static_bytes ? ", " + std::to_string(static_bytes) + " bytes smem" : "") + "\n";
+    }
+}
+
+void pack(const settings &s, const tls_symbols &symbols, const std::string &object,
+          std::string *image)
+{
+    image_head head{};
+    memcpy(head.magic, IMAGE_MAGIC, sizeof head.magic);
+    head.abi = ABI;
+    head.compute_capability = static_cast<uint32_t>(s.arch.cc);
+    head.exact = s.arch.suffix == 'a';
+    head.static_shared_bytes = static_cast<uint32_t>(symbols.static_bytes);
+    head.object_bytes = object.size();
+    head.object_digest = digest(object.data(), object.size());
+    image->assign(reinterpret_cast<const char *>(&head), sizeof head);
+    image->append(object);
+}
+
+} // namespace
+
+std::string lowered_name(const std::string &expression)
+{
+    std::string name;
+    for (char c : expression)
+        if (c != ' ' && c != '\t' && c != '\n' && c != '&')
+            name += c == '\'' ? '_' : c;
+    return name;
+}
+
+bool compile(const program &p, const settings &s, std::string *image, std::string *log)
+{
+    const host_compiler &cxx = host_compiler_find();
+    scratch_folder folder;
+    std::string object;
+    tls_symbols symbols;
+    image->clear();
+    if (cxx.command.empty()) {
+        *log += cxx.problem + "\n";
+        return false;
+    }
+    if (s.arch.virtual_arch) {
+        *log += "emulator does not implement PTX (--gpu-architecture=compute_" +
+                std::to_string(s.arch.cc) + ")\n";
+        return false;
+    }
+    if (folder.path.empty()) {
+        *log += std::string("emulator: cannot make a folder for temporary files: ") +
+                strerror(errno) + "\n";
+        return false;
+    }
+    for (const header &h : p.headers)
+        if (!write_header(folder.path, h, log))
+            return false;
+    if (!write_file(folder.path + "/fajit-emu-prelude.hpp", prelude(s.arch), log) ||
+        !write_file(folder.path + "/fajit-emu-unit.cpp", unit(p), log))
+        return false;
+    std::vector<std::string> words = common_words();
+    words.insert(words.end(), s.words.begin(), s.words.end());
+    if (!run_step(words,
+                  {"-I.", "-include", "fajit-emu-prelude.hpp", "-c", "fajit-emu-unit.cpp", "-o",
+                   "unit.o"},
+                  folder.path, log))
+        return false;
+    if (!read_file(folder.path + "/unit.o", &object) || !tls_symbols_read(object, &symbols)) {
+        *log += "emulator: cannot read what the host compiler wrote\n";
+        return false;
+    }
+    std::vector<std::string> link = cxx.command;
+    link.insert(link.end(), {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-Wl,-z,defs",
+                             "-o", "kernel.so", "unit.o"});
+    if (!symbols.undefined.empty()) {
+        if (!add_dynamic_shared(folder.path, symbols, log))
+            return false;
+        link.push_back("shared.o");
+    }
+    link.push_back("-lm");
+    if (!run_step(link, {}, folder.path, log))
+        return false;
+    if (!read_file(folder.path + "/kernel.so", &object)) {
+        *log += "emulator: cannot read what the linker wrote\n";
+        return false;
+    }
+    pack(s, symbols, object, image);
+    report(p, s, symbols.static_bytes, log);
+    return true;
+}
+
+void compiler_identity(unsigned char out[20])
+{
+    const host_compiler &cxx = host_compiler_find();
+    std::string all = cxx.identity + cxx.problem;
+    for (const std::string &word : common_words())
+        all += word + "\n";
+    for (const char *text :
+         {text_abi, text_prelude, text_math, text_collective, text_atomic, text_epilogue})
+        all += text;
+    const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
+    memcpy(out, "EMU1", 4);
+    memcpy(out + 4, &a, 8);
+    memcpy(out + 12, &b, 8);
+}
+
+} // namespace fajit_emu

@@ -1,0 +1,77 @@
+// What an emulated module (a shared object made by the compiler look-alike) and the driver
+// look-alike know of each other. The text is part of the prelude of every kernel, so that it uses
+// no header at all.
+#ifndef FAJIT_EMU_ABI_H
+#define FAJIT_EMU_ABI_H
+
+namespace fajit_emu {
+
+constexpr unsigned ABI = 1;
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+// The running thread as the kernel sees it.
+struct thread_view {
+    uint3 thread_idx, block_idx;
+    dim3 block_dim, grid_dim;
+    unsigned linear; // thread_idx in the order of warps
+};
+
+// Where in the kernel's source something was called.
+struct site {
+    const char *operation, *file;
+    int line;
+};
+
+enum scope : unsigned { WARP, BLOCK };
+
+// Who takes part in a collective operation. Threads meet when scope, members and operation agree.
+struct group {
+    scope kind;
+    unsigned members; // WARP: the mask of lanes. BLOCK: how many threads; 0 is all of them
+    unsigned barrier; // BLOCK: number of the barrier
+};
+
+// Called once, in the last thread to arrive, with what every member brought (WARP: 32 lanes, BLOCK:
+// every thread of the block); a member that is absent or has ended is a null pointer.
+using combine = void (*)(void *const *brought, unsigned count);
+
+struct runtime {
+    unsigned abi;
+    // Waits for the whole group. `brought` stays valid until it returns. `how` may be null.
+    void (*meet)(const group &who, const site &where, void *brought, combine how);
+    // Ends the launch with a CUresult. Does not return.
+    void (*fail)(int error, const site &where, const char *what);
+    long long (*clock)();
+    void (*yield)(); // lets other threads of the block run
+};
+
+struct parameter {
+    unsigned offset, size;
+};
+
+struct kernel {
+    const char *name;
+    unsigned parameter_count, parameter_bytes;
+    const parameter *parameters;
+    void (*call)(const unsigned char *parameters);
+};
+
+struct module {
+    unsigned abi, kernel_count;
+    const kernel *kernels;
+    const runtime **runtime_slot;
+    const thread_view **(*view_slot)(); // of the calling operating-system thread
+    unsigned char *(*dynamic_shared)(); // of the calling operating-system thread; null: has none
+};
+
+} // namespace fajit_emu
+
+#endif

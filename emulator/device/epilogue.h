@@ -1,0 +1,62 @@
+// Comes after the kernel's text: what the driver look-alike needs to know of its functions. Each
+// name that was asked for becomes a FAJIT_EMU_KERNEL.
+#undef asm
+#undef __shared__
+
+namespace fajit_emu {
+
+template <class... T> struct layout {
+    static constexpr unsigned count = sizeof...(T);
+    parameter at[count + 1]; // the last: where all end
+
+    constexpr layout() : at()
+    {
+        constexpr unsigned size[count + 1] = {sizeof(T)..., 0};
+        constexpr unsigned align[count + 1] = {alignof(T)..., 1};
+        unsigned offset = 0;
+        for (unsigned i = 0; i <= count; i++) {
+            offset = (offset + align[i] - 1) / align[i] * align[i];
+            at[i] = {offset, size[i]};
+            offset += size[i];
+        }
+    }
+};
+
+template <unsigned... I> struct numbers {
+};
+template <unsigned N, unsigned... I> struct up_to : up_to<N - 1, N - 1, I...> {
+};
+template <unsigned... I> struct up_to<0, I...> {
+    using type = numbers<I...>;
+};
+
+template <auto FUNCTION> struct described;
+template <class... T, void (*FUNCTION)(T...)> struct described<FUNCTION> {
+    static constexpr layout<T...> parameters{};
+
+    template <unsigned... I> static void call_with(const unsigned char *bytes, numbers<I...>)
+    {
+        (void)bytes;
+        FUNCTION(*reinterpret_cast<const T *>(bytes + parameters.at[I].offset)...);
+    }
+
+    static void call(const unsigned char *bytes)
+    {
+        call_with(bytes, typename up_to<sizeof...(T)>::type{});
+    }
+
+    static constexpr kernel as(const char *name)
+    {
+        return {name, sizeof...(T), parameters.at[sizeof...(T)].offset, parameters.at, call};
+    }
+};
+
+static const thread_view **view_slot()
+{
+    return &current;
+}
+
+} // namespace fajit_emu
+
+extern "C" __attribute__((weak, visibility("hidden"))) unsigned char *fajit_emu_dynamic_shared();
+#define FAJIT_EMU_KERNEL(NAME, ...) fajit_emu::described<__VA_ARGS__>::as(NAME)

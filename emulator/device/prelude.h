@@ -1,0 +1,177 @@
+// What a kernel finds defined before its first line: the host compiler's side of CUDA C++.
+// Comes after abi.h, in one text with collective.h, atomic.h and math.h.
+
+#define __CUDACC__ 1
+#define __CUDACC_RTC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define FAJIT_EMULATED 1
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __managed__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(n) alignas(n)
+
+// One block runs on one operating-system thread at a time. An `extern` array gets its memory when
+// the module is linked.
+#define __shared__ thread_local
+
+#define asm _Pragma("GCC error \"emulator does not implement inline PTX\"") __asm__
+#define __cluster_dims__(...) _Pragma("GCC error \"emulator does not implement __cluster_dims__\"")
+
+using size_t = decltype(sizeof 0);
+using ptrdiff_t = decltype(static_cast<char *>(nullptr) - static_cast<char *>(nullptr));
+#ifndef NULL
+#define NULL __null
+#endif
+
+namespace fajit_emu {
+
+static const runtime *host;
+static __thread const thread_view *current;
+
+[[noreturn]] inline void fail(int error, const site &where, const char *what)
+{
+    host->fail(error, where, what);
+    __builtin_unreachable();
+}
+
+} // namespace fajit_emu
+
+// --- built-in variables and types ----------------------------------------------------------------
+
+using fajit_emu::dim3;
+using fajit_emu::uint3;
+
+#define threadIdx (::fajit_emu::current->thread_idx)
+#define blockIdx (::fajit_emu::current->block_idx)
+#define blockDim (::fajit_emu::current->block_dim)
+#define gridDim (::fajit_emu::current->grid_dim)
+static constexpr int warpSize = 32;
+
+#define FAJIT_EMU_VECTORS(NAME, TYPE, ALIGN2, ALIGN4)                                              \
+    struct NAME##1                                                                                 \
+    {                                                                                              \
+        TYPE x;                                                                                    \
+    };                                                                                             \
+    struct alignas(ALIGN2) NAME##2                                                                 \
+    {                                                                                              \
+        TYPE x, y;                                                                                 \
+    };                                                                                             \
+    struct alignas(ALIGN4) NAME##4                                                                 \
+    {                                                                                              \
+        TYPE x, y, z, w;                                                                           \
+    };                                                                                             \
+    inline NAME##1 make_##NAME##1(TYPE x)                                                          \
+    {                                                                                              \
+        return {x};                                                                                \
+    }                                                                                              \
+    inline NAME##2 make_##NAME##2(TYPE x, TYPE y)                                                  \
+    {                                                                                              \
+        return {x, y};                                                                             \
+    }                                                                                              \
+    inline NAME##4 make_##NAME##4(TYPE x, TYPE y, TYPE z, TYPE w)                                  \
+    {                                                                                              \
+        return {x, y, z, w};                                                                       \
+    }
+#define FAJIT_EMU_VECTOR3(NAME, TYPE)                                                              \
+    struct NAME##3                                                                                 \
+    {                                                                                              \
+        TYPE x, y, z;                                                                              \
+    };                                                                                             \
+    inline NAME##3 make_##NAME##3(TYPE x, TYPE y, TYPE z)                                          \
+    {                                                                                              \
+        return {x, y, z};                                                                          \
+    }
+
+FAJIT_EMU_VECTORS(char, signed char, 2, 4)
+FAJIT_EMU_VECTORS(uchar, unsigned char, 2, 4)
+FAJIT_EMU_VECTORS(short, short, 4, 8)
+FAJIT_EMU_VECTORS(ushort, unsigned short, 4, 8)
+FAJIT_EMU_VECTORS(int, int, 8, 16)
+FAJIT_EMU_VECTORS(uint, unsigned, 8, 16)
+FAJIT_EMU_VECTORS(longlong, long long, 16, 16)
+FAJIT_EMU_VECTORS(ulonglong, unsigned long long, 16, 16)
+FAJIT_EMU_VECTORS(float, float, 8, 16)
+FAJIT_EMU_VECTORS(double, double, 16, 16)
+FAJIT_EMU_VECTOR3(char, signed char)
+FAJIT_EMU_VECTOR3(uchar, unsigned char)
+FAJIT_EMU_VECTOR3(short, short)
+FAJIT_EMU_VECTOR3(ushort, unsigned short)
+FAJIT_EMU_VECTOR3(int, int)
+FAJIT_EMU_VECTOR3(longlong, long long)
+FAJIT_EMU_VECTOR3(ulonglong, unsigned long long)
+FAJIT_EMU_VECTOR3(float, float)
+FAJIT_EMU_VECTOR3(double, double)
+inline uint3 make_uint3(unsigned x, unsigned y, unsigned z)
+{
+    return {x, y, z};
+}
+#undef FAJIT_EMU_VECTORS
+#undef FAJIT_EMU_VECTOR3
+
+// --- what the project's device headers stand on --------------------------------------------------
+
+namespace fajit_emu {
+
+// One memory instruction of BYTES: an address that is no multiple of it ends the launch.
+template <int BYTES>
+inline void check_access(const void *address, const char *file = __builtin_FILE(),
+                         int line = __builtin_LINE())
+{
+    if (reinterpret_cast<unsigned long>(address) % BYTES)
+        fail(716, {"memory access", file, line}, "misaligned address");
+}
+
+template <int BYTES>
+inline void load(unsigned *to, const void *from, const char *file = __builtin_FILE(),
+                 int line = __builtin_LINE())
+{
+    check_access<BYTES>(from, file, line);
+    __builtin_memcpy(to, from, BYTES);
+}
+
+template <int BYTES>
+inline void store(void *to, const unsigned *from, const char *file = __builtin_FILE(),
+                  int line = __builtin_LINE())
+{
+    check_access<BYTES>(to, file, line);
+    __builtin_memcpy(to, from, BYTES);
+}
+
+} // namespace fajit_emu
+
+// --- debugging, clocks ---------------------------------------------------------------------------
+
+extern "C" int printf(const char *, ...) noexcept;
+
+#ifdef NDEBUG
+#define assert(CONDITION) ((void)0)
+#else
+#define assert(CONDITION)                                                                          \
+    ((CONDITION) ? (void)0 : ::fajit_emu::fail(710, {"assert", __FILE__, __LINE__}, #CONDITION))
+#endif
+
+inline long long clock64()
+{
+    return fajit_emu::host->clock();
+}
+inline int clock()
+{
+    return static_cast<int>(clock64());
+}
+inline void __nanosleep(unsigned)
+{
+    fajit_emu::host->yield();
+}
+[[noreturn]] inline void __trap(const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    fajit_emu::fail(715, {"__trap", file, line}, "trap");
+}

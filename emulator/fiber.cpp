@@ -1,0 +1,220 @@
+#include "fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define UNDER_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN 1
+#endif
+#endif
+#ifdef UNDER_ASAN
+#include <pthread.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace fajit_emu {
+
+namespace {
+
+constexpr size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
+
+// Never destroyed: threads may still run when the process exits.
+struct stack_pool {
+    std::mutex lock;
+    std::vector<void *> free;
+};
+stack_pool &pool()
+{
+    static stack_pool *all = new stack_pool;
+    return *all;
+}
+
+void *stack_take()
+{
+    {
+        std::lock_guard<std::mutex> hold(pool().lock);
+        if (!pool().free.empty()) {
+            void *stack = pool().free.back();
+            pool().free.pop_back();
+            return stack;
+        }
+    }
+    void *memory = mmap(nullptr, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return nullptr;
+    if (mprotect(memory, GUARD_BYTES, PROT_NONE) != 0) {
+        munmap(memory, GUARD_BYTES + STACK_BYTES);
+        return nullptr;
+    }
+    return static_cast<char *>(memory) + GUARD_BYTES;
+}
+
+#ifdef UNDER_ASAN
+void own_stack(const void **bottom, size_t *bytes)
+{
+    static thread_local void *at;
+    static thread_local size_t size;
+    if (!size) {
+        pthread_attr_t attributes;
+        pthread_getattr_np(pthread_self(), &attributes);
+        pthread_attr_getstack(&attributes, &at, &size);
+        pthread_attr_destroy(&attributes);
+    }
+    *bottom = at;
+    *bytes = size;
+}
+#endif
+
+void begin(fiber *self)
+{
+#ifdef UNDER_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+    self->entry(self->argument);
+    __builtin_trap(); // entry returned
+}
+
+} // namespace
+
+#ifdef __x86_64__
+
+// Saves what the System V ABI lets a function rely on, and goes on where the other one left off.
+extern "C" void fajit_emu_switch_stack(void **save, void *load);
+extern "C" void fajit_emu_first_switch();
+asm(R"(
+    .text
+    .globl fajit_emu_switch_stack
+    .hidden fajit_emu_switch_stack
+    .type fajit_emu_switch_stack, @function
+fajit_emu_switch_stack:
+    .cfi_startproc
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    subq $8, %rsp
+    stmxcsr (%rsp)
+    fnstcw 4(%rsp)
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    ldmxcsr (%rsp)
+    fldcw 4(%rsp)
+    addq $8, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .cfi_endproc
+    .size fajit_emu_switch_stack, . - fajit_emu_switch_stack
+
+    .globl fajit_emu_first_switch
+    .hidden fajit_emu_first_switch
+    .type fajit_emu_first_switch, @function
+fajit_emu_first_switch:
+    movq %r12, %rdi
+    xorl %ebp, %ebp
+    jmp *%r13
+    .size fajit_emu_first_switch, . - fajit_emu_first_switch
+)");
+
+static void prepare(fiber *f)
+{
+    // A frame as fajit_emu_switch_stack leaves it; behind it the stack is aligned as at a call.
+    uint64_t *top = reinterpret_cast<uint64_t *>(static_cast<char *>(f->stack) + f->bytes);
+    *--top = 0; // in place of a return address
+    *--top = reinterpret_cast<uint64_t>(fajit_emu_first_switch);
+    *--top = 0;                                 // rbp
+    *--top = 0;                                 // rbx
+    *--top = reinterpret_cast<uint64_t>(f);     // r12
+    *--top = reinterpret_cast<uint64_t>(begin); // r13
+    *--top = 0;                                 // r14
+    *--top = 0;                                 // r15
+    uint32_t mxcsr = 0;
+    uint16_t x87 = 0;
+    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
+    *--top = static_cast<uint64_t>(x87) << 32 | mxcsr;
+    f->sp = top;
+}
+
+static void jump(fiber *from, fiber *to)
+{
+    fajit_emu_switch_stack(&from->sp, to->sp);
+}
+
+#else
+
+static void begin_halves(unsigned high, unsigned low)
+{
+    begin(reinterpret_cast<fiber *>(static_cast<uintptr_t>(high) << 32 | low));
+}
+
+static void prepare(fiber *f)
+{
+    const uint64_t self = reinterpret_cast<uintptr_t>(f);
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = f->bytes;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, reinterpret_cast<void (*)()>(begin_halves), 2,
+                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+}
+
+static void jump(fiber *from, fiber *to)
+{
+    swapcontext(&from->context, &to->context);
+}
+
+#endif
+
+fiber *fiber_make(void (*entry)(void *), void *argument)
+{
+    fiber *f = new fiber;
+    f->stack = stack_take();
+    if (!f->stack) {
+        delete f;
+        return nullptr;
+    }
+    f->bytes = STACK_BYTES;
+    f->entry = entry;
+    f->argument = argument;
+    prepare(f);
+    return f;
+}
+
+void fiber_free(fiber *f)
+{
+    {
+        std::lock_guard<std::mutex> hold(pool().lock);
+        pool().free.push_back(f->stack);
+    }
+    delete f;
+}
+
+void fiber_switch(fiber *from, fiber *to)
+{
+#ifdef UNDER_ASAN
+    const void *bottom = to->stack;
+    size_t bytes = to->bytes;
+    if (!bottom)
+        own_stack(&bottom, &bytes);
+    __sanitizer_start_switch_fiber(&from->sanitizer, bottom, bytes);
+#endif
+    jump(from, to);
+#ifdef UNDER_ASAN
+    __sanitizer_finish_switch_fiber(from->sanitizer, nullptr, nullptr);
+#endif
+}
+
+} // namespace fajit_emu
