@@ -15,6 +15,7 @@
 #endif
 #ifdef UNDER_ASAN
 #include <pthread.h>
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -42,6 +43,9 @@ void *stack_take()
         if (!pool().free.empty()) {
             void *stack = pool().free.back();
             pool().free.pop_back();
+#ifdef UNDER_ASAN
+            __asan_unpoison_memory_region(stack, STACK_BYTES); // of frames that were abandoned
+#endif
             return stack;
         }
     }

@@ -75,7 +75,7 @@ class Checker:
     def sources(self, *folders):
         for folder in folders:
             for path in sorted((self.root / folder).rglob("*")):
-                if path.is_file() and path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh", ""):
+                if path.is_file() and path.suffix in (".c", ".cpp", ".h", ".cu", ".cuh", ".py", ".sh", ""):
                     yield path.read_text(encoding="utf-8", errors="replace")
 
     def statuses(self):
@@ -107,7 +107,7 @@ class Checker:
             if not re.search(rf"`{name}`", pages):
                 self.problem("src", f"environment variable {name} is not documented")
         used = set()
-        for text in self.sources("src", "tools", "scripts", "tests", "bench"):
+        for text in self.sources("src", "tools", "scripts", "tests", "bench", "emulator"):
             used |= set(re.findall(r"\bFAJIT_[A-Z_]+\b", text))
         for where, match in self.matches(r"\bFAJIT_[A-Z_]+\b"):
             if match.group() not in used:

@@ -8,8 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ["src", "kernel_templates", "tools", "tests", "examples", "bench"]
-SOURCES = {".c", ".cu", ".cuh"}
+FOLDERS = ["src", "kernel_templates", "tools", "tests", "examples", "bench", "emulator"]
+SOURCES = {".c", ".cpp", ".cu", ".cuh"}
 SCRIPTS = re.compile(r"tests/(test|check)_\w+\.py$")
 # tests/install holds sources of outside programs.
 NOT_BUILT = re.compile(r"tests/install/")

@@ -131,12 +131,12 @@ template <class T> inline matched<T> match(unsigned mask, const site &where, T v
     return mine;
 }
 
-template <class T, T (*JOIN)(T, T)> inline void reduce_all(void *const *brought, unsigned)
+template <class T, class JOIN> inline void reduce_all(void *const *brought, unsigned)
 {
     T *result = nullptr, sum{};
     for (unsigned i = 0; i < 32; i++)
         if (T *value = static_cast<T *>(brought[i])) {
-            sum = result ? JOIN(sum, *value) : *value;
+            sum = result ? JOIN::of(sum, *value) : *value;
             result = value;
         }
     for (unsigned i = 0; i < 32; i++)
@@ -253,7 +253,7 @@ inline unsigned __match_all_sync(unsigned mask, T value, int *all, FAJIT_EMU_HER
             }                                                                                      \
         };                                                                                         \
         fajit_emu::host->meet({fajit_emu::WARP, mask, 0}, {#NAME, file, line}, &value,             \
-                              fajit_emu::reduce_all<TYPE, join::of>);                              \
+                              fajit_emu::reduce_all<TYPE, join>);                                  \
         return value;                                                                              \
     }
 FAJIT_EMU_REDUCE(__reduce_add_sync, unsigned, a + b)
