@@ -472,6 +472,16 @@ def looks_alike():
 
 
 @case
+def emulate_runs_a_kernel_without_a_device(r):
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    result = r.run("verify", *SMALL_ROPE, "--emulate", "--json")
+    assert result.code == 0 and result.json["passed"] is True, result
+    assert "emulated on the CPU" in result.err
+    assert r.run("bench", *SMALL_ROPE, "--emulate").code == 2
+
+
+@case
 def bench_refuses_to_time_a_wrong_result(r):
     result = r.run("bench", *SMALL_ROPE, env=looks_alike())
     assert result.code == 1 and "its time means nothing" in result.err, result

@@ -25,7 +25,7 @@ typedef struct cli {
     size_t operand_count;
     const char **arch;
     size_t arch_count;
-    bool json, no_cache, yes, remove;
+    bool json, no_cache, yes, remove, emulate;
     bool dynamic;
     const char *dynamic_list; /* "B,N"; NULL with `dynamic`: every dimension */
     int verbose;
@@ -51,6 +51,7 @@ enum {
     CLI_OPT_DEVICE = 1u << 6,
     CLI_OPT_CACHE = 1u << 7,
     CLI_OPT_LOG = 1u << 8,
+    CLI_OPT_EMULATE = 1u << 9,
 };
 
 /* cli_commands.c: NULL-named at the end. */
@@ -72,6 +73,9 @@ int cli_bench(const cli *c);
 int cli_warm(const cli *c);
 int cli_cache(const cli *c);
 int cli_help(const cli *c); /* in cli_args.c */
+
+/* Makes the emulator the driver and the compiler of this process; before anything is opened. */
+int cli_emulate(const cli *c);
 
 /* cli_failure.c. With --json the first failure is also printed to stdout as an object, unless the
  * command prints JSON itself. */

@@ -25,6 +25,7 @@ enum {
     CODE_DEVICE,
     CODE_CACHE_DIR,
     CODE_NO_CACHE,
+    CODE_EMULATE,
     CODE_VERSION,
 };
 
@@ -44,6 +45,8 @@ static const option_info options[] = {
      CLI_OPT_CACHE},
     {"no-cache", NULL, "neither read nor write a cache directory", no_argument, CODE_NO_CACHE,
      CLI_OPT_CACHE},
+    {"emulate", NULL, "run on the CPU, with the emulator as driver and compiler", no_argument,
+     CODE_EMULATE, CLI_OPT_EMULATE},
     {"verbose", NULL, "log to stderr; -vv logs more", no_argument, 'v', CLI_OPT_LOG},
     {"json", NULL, "print JSON", no_argument, CODE_JSON, 0},
     {"help", NULL, "print this text", no_argument, 'h', 0},
@@ -178,6 +181,8 @@ static bool apply(cli *c, const option_info *o, const char *value)
         return true;
     case CODE_NO_CACHE:
         return c->no_cache = true;
+    case CODE_EMULATE:
+        return c->emulate = true;
     case CODE_YES:
         return c->yes = true;
     case CODE_REMOVE:

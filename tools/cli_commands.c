@@ -1,7 +1,7 @@
 /* The table of commands: parsing, help and dispatch read it. */
 #include "cli.h"
 
-#define COMPILING (CLI_OPT_DEVICE | CLI_OPT_CACHE | CLI_OPT_LOG)
+#define COMPILING (CLI_OPT_DEVICE | CLI_OPT_CACHE | CLI_OPT_LOG | CLI_OPT_EMULATE)
 
 static const char spec_help[] =
     "OP and its parameters are those of `fajit ops`. What is given is baked into the kernel; a\n"
@@ -14,8 +14,7 @@ static const char run_help[] =
     "not given have default sizes, printed with the result, and stay dynamic in the kernel.\n";
 
 const cli_command cli_commands[] = {
-    {"info", "", "library, NVRTC, driver, devices, cache layers",
-     CLI_OPT_DEVICE | CLI_OPT_CACHE | CLI_OPT_LOG, NULL, cli_info},
+    {"info", "", "library, NVRTC, driver, devices, cache layers", COMPILING, NULL, cli_info},
     {"ops", "[OP]", "operations, their parameters and legal values", 0, NULL, cli_ops},
     {"compile", "OP key=value...", "compile a kernel, or find it in the cache",
      COMPILING | CLI_OPT_ARCH, spec_help, cli_compile},

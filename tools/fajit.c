@@ -9,6 +9,10 @@ int main(int argc, char **argv)
     cli_failure_begin();
     int code = cli_args_read(argc, argv, &c);
 
+    if (code < 0 && c.emulate) {
+        int refused = cli_emulate(&c);
+        code = refused ? refused : code;
+    }
     if (code < 0)
         code = c.command->run(&c);
     cli_args_free(&c);

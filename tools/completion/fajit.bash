@@ -82,7 +82,7 @@ _fajit() {
     fi
 
     if [[ $current == -* ]]; then
-        local common='--json --help --version' run='--device --cache-dir --no-cache --verbose'
+        local common='--json --help --version' run='--device --cache-dir --no-cache --emulate --verbose'
         case $command in
         info) _fajit_words "$run $common" "$current" ;;
         compile | source | ptx | sass) _fajit_words "--arch $run $common" "$current" ;;
