@@ -108,18 +108,9 @@ static void leave(int number)
     exit(3); /* not allowed here, and common */
 }
 
-/* exit() in a handler is undefined in theory; the sanitizers report it, rightly. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define SANITIZED false
-#endif
-
 Test(attack, exit_in_a_signal_handler_during_a_compile_ends_the_process)
 {
-    if (SANITIZED)
+    if (FIXTURE_SANITIZED) /* it is undefined in theory */
         cr_skip_test("sanitizers report exit() in a signal handler");
     fixture f;
     int status = 0;

@@ -88,4 +88,13 @@ int fixture_run(char *line, size_t size, const char *const *argv);
  * folder. "" when there is none. Sets LOCPATH. */
 const char *fixture_comma_locale(const fixture *f);
 
+/* Built with a sanitizer that keeps freed memory and judges what signal handlers do. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FIXTURE_SANITIZED true
+#elif defined(__has_feature)
+#define FIXTURE_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define FIXTURE_SANITIZED false
+#endif
+
 #endif
