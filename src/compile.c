@@ -114,9 +114,7 @@ static fa_status produce(fa_context *ctx, const fa__op *op, const fa_spec *spec,
     fa__entry entry = {0};
     fa_status status = fa__compiler_identify();
     if (status == FA_OK)
-        status = op->instantiate(spec, plan, &program);
-    if (status == FA_OK && (program.source.failed || program.label.failed))
-        status = fa__fail_memory(program.source.capacity);
+        status = fa__program_make(op, spec, plan, &program);
     if (status == FA_OK)
         status = fa__key_make(op, &program, &ctx->target, fa__compiler_name(), &key);
     if (status == FA_OK)
@@ -242,9 +240,7 @@ fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, char **o
                         "fa_render: the context is sealed; FA_TEXT_PTX would compile");
     status = fa__spec_prepare(ctx, spec, &op, &normal, &plan);
     if (status == FA_OK)
-        status = op->instantiate(&normal, &plan, &program);
-    if (status == FA_OK && (program.source.failed || program.label.failed))
-        status = fa__fail_memory(program.source.capacity);
+        status = fa__program_make(op, &normal, &plan, &program);
     if (status == FA_OK && what == FA_TEXT_SOURCE) {
         *out = strdup(program.source.data);
         if (!*out)

@@ -96,9 +96,7 @@ static fa_status find_source(const fa_kernel *kernel, const char **out)
     *out = atomic_load(&k->source);
     if (*out)
         return FA_OK;
-    fa_status status = kernel->op->instantiate(&kernel->spec, &kernel->plan, &program);
-    if (status == FA_OK && program.source.failed)
-        status = fa__fail_memory(program.source.capacity);
+    fa_status status = fa__program_make(kernel->op, &kernel->spec, &kernel->plan, &program);
     if (status == FA_OK) {
         char *none = NULL, *text = program.source.data;
         if (atomic_compare_exchange_strong(&k->source, &none, text))

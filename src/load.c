@@ -7,15 +7,6 @@
 #include "fork.h"
 #include "status.h"
 
-void fa__program_free(fa__program *program)
-{
-    fa__buf_free(&program->source);
-    fa__buf_free(&program->label);
-    free(program->headers);
-    free(program->options);
-    *program = (fa__program){0};
-}
-
 static bool has_flags(const fa__launch_flags *f)
 {
     return f->cluster[0] || f->cooperative || f->programmatic;

@@ -97,6 +97,10 @@ typedef struct fa__op {
 extern const fa__op fa__op_template; /* src/ops/template.c */
 extern const fa__op fa__op_rope;     /* src/ops/rope.c */
 
+/* op->instantiate, with a check that nothing was lost for lack of memory. Free it also on failure. */
+fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
+                           fa__program *program);
+
 const fa__op *fa__op_find(fa_op id);            /* NULL: none */
 const fa__op *fa__op_by_name(const char *name); /* NULL: none */
 

@@ -1,6 +1,7 @@
 /* The registry of operations and everything that walks their parameter tables: range checks,
  * packing, and setting a member from text. Pure. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
@@ -31,6 +32,24 @@ const fa_param_info *fa__op_param(const fa__op *op, const char *key)
             return p;
     }
     return NULL;
+}
+
+fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
+                           fa__program *program)
+{
+    fa_status status = op->instantiate(spec, plan, program);
+    if (status == FA_OK && (program->source.failed || program->label.failed))
+        status = fa__fail_memory(program->source.capacity);
+    return status;
+}
+
+void fa__program_free(fa__program *program)
+{
+    fa__buf_free(&program->source);
+    fa__buf_free(&program->label);
+    free(program->headers);
+    free(program->options);
+    *program = (fa__program){0};
 }
 
 fa_status fa_op_info(fa_op op, fa_op_info_t *info)
