@@ -44,6 +44,20 @@ Test(gpu_rope_edges, K40_far_and_negative_positions)
     close_device(&f, ctx);
 }
 
+/* Runs a case at these positions and checks it; the case and the kernel are the caller's. */
+static fa_kernel *run_at(fa_context *ctx, fa_rope_spec sizes, const int32_t *positions,
+                         size_t bytes, device_case *d)
+{
+    fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
+    device_case_make(d, bake(sizes, 1), sizes, NULL, 1);
+    memcpy(oracle_rope_tensor(&d->c, "positions")->host, positions, bytes);
+    oracle_rope_expect(&d->c);
+    device_case_upload(d);
+    device_case_launch(d, kernel);
+    device_case_check(d, kernel);
+    return kernel;
+}
+
 Test(gpu_rope_edges, K40_vectors_reach_every_int32)
 {
     static const int32_t positions[] = {0,       1,         -1,        131071,   1000000, -1000000,
@@ -52,14 +66,8 @@ Test(gpu_rope_edges, K40_vectors_reach_every_int32)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec sizes =
         sized((fa_rope_spec){.positions = FA_ROPE_VECTOR, .head_dim = 64}, 1, 2, 2, 12);
-    fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
     device_case d;
-    device_case_make(&d, bake(sizes, 1), sizes, NULL, 1);
-    memcpy(oracle_rope_tensor(&d.c, "positions")->host, positions, sizeof positions);
-    oracle_rope_expect(&d.c);
-    device_case_upload(&d);
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
+    fa_kernel *kernel = run_at(ctx, sizes, positions, sizeof positions, &d);
     device_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -85,14 +93,8 @@ Test(gpu_rope_edges, K42_repeated_positions)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec sizes =
         sized((fa_rope_spec){.positions = FA_ROPE_VECTOR, .head_dim = 64}, 1, 2, 2, 3);
-    fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
     device_case d;
-    device_case_make(&d, bake(sizes, 1), sizes, NULL, 1);
-    memcpy(oracle_rope_tensor(&d.c, "positions")->host, positions, sizeof positions);
-    oracle_rope_expect(&d.c);
-    device_case_upload(&d);
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
+    fa_kernel *kernel = run_at(ctx, sizes, positions, sizeof positions, &d);
     /* Position 0 turns nothing. */
     const float *in = oracle_rope_tensor(&d.c, "q")->host;
     const float *out = (const float *)(void *)device_case_result(&d, tensor_index(&d, "q_out"));
