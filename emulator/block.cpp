@@ -25,7 +25,8 @@ struct thread {
     state is = state::unstarted;
     fiber *on = nullptr;
     thread_view view{};
-    site where{}; // while it waits
+    site where{};                                      // while it waits
+    std::vector<std::vector<deferred>> queued[QUEUES]; // groups; the last is not committed yet
 };
 
 // One collective operation that some threads have arrived at.
@@ -189,7 +190,7 @@ bool complete(block *b, const meeting &m)
 }
 
 // Lets everyone go who waits in m, save the running thread.
-void release(block *b, std::list<meeting>::iterator m)
+void release(block *b, meeting *m)
 {
     if (m->how)
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
@@ -199,7 +200,7 @@ void release(block *b, std::list<meeting>::iterator m)
             b->threads[base + i].is = state::ready;
             b->ready.push_back(base + i);
         }
-    b->meetings.erase(m);
+    b->meetings.remove_if([m](const meeting &other) { return &other == m; });
 }
 
 void thread_main(void *argument)
@@ -213,7 +214,7 @@ void thread_main(void *argument)
         for (auto m = b->meetings.begin(); m != b->meetings.end();) {
             auto next = std::next(m);
             if (complete(b, *m))
-                release(b, m);
+                release(b, &*m);
             m = next;
         }
         go_on(b, true);
@@ -248,6 +249,12 @@ void fail(int error, const site &where, const char *what)
                 ": " + what + ", in " + text);
 }
 
+void check_barrier(block *b, const group &who, const site &where)
+{
+    if (who.members % 32 || who.members > (b->size + 31) / 32 * 32 || who.barrier > 15)
+        fail(LAUNCH_FAILED, where, "no such number of threads for a barrier, or no such barrier");
+}
+
 void meet(const group &who, const site &where, void *brought, combine how)
 {
     block *b = current_block;
@@ -256,8 +263,8 @@ void meet(const group &who, const site &where, void *brought, combine how)
     const unsigned member = who.kind == WARP ? self % 32 : self;
     if (who.kind == WARP && !(who.members >> member & 1u))
         fail(LAUNCH_FAILED, where, "the calling lane is not in its own mask");
-    if (who.kind == BLOCK && (who.members % 32 || who.members > (b->size + 31) / 32 * 32))
-        fail(LAUNCH_FAILED, where, "no such number of threads for a barrier");
+    if (who.kind == BLOCK)
+        check_barrier(b, who, where);
     meeting *m = find_meeting(b, who, where, warp);
     m->brought[member] = brought;
     m->arrived[member] = true;
@@ -266,11 +273,7 @@ void meet(const group &who, const site &where, void *brought, combine how)
     thread &t = b->threads[self];
     t.where = where;
     if (complete(b, *m)) {
-        for (auto it = b->meetings.begin(); it != b->meetings.end(); ++it)
-            if (&*it == m) {
-                release(b, it);
-                break;
-            }
+        release(b, m);
         if (b->g->shuffled) { // the last to arrive need not be the first to go on
             t.is = state::ready;
             b->ready.push_back(self);
@@ -281,6 +284,58 @@ void meet(const group &who, const site &where, void *brought, combine how)
     t.is = state::waiting;
     go_on(b, false);
 }
+
+// Barriers of this kind count those who come, and need not know them all.
+void arrive(const group &who, const site &where)
+{
+    block *b = current_block;
+    if (who.kind != BLOCK || !who.members)
+        fail(LAUNCH_FAILED, where, "arriving at a barrier needs the number of threads");
+    check_barrier(b, who, where);
+    meeting *m = find_meeting(b, who, where, 0);
+    m->count++;
+    if (complete(b, *m))
+        release(b, m);
+}
+
+// --- asynchronous operations ---------------------------------------------------------------------
+
+std::vector<std::vector<deferred>> &groups(queue which)
+{
+    block *b = current_block;
+    std::vector<std::vector<deferred>> &all = b->threads[b->running].queued[which];
+    if (all.empty())
+        all.emplace_back();
+    return all;
+}
+
+void defer(queue which, const deferred &what)
+{
+    groups(which).back().push_back(what);
+}
+
+void commit(queue which)
+{
+    groups(which).emplace_back();
+}
+
+void complete_groups(queue which, unsigned left)
+{
+    std::vector<std::vector<deferred>> &all = groups(which);
+    while (all.size() - 1 > left) {
+        const std::vector<deferred> group = std::move(all.front());
+        all.erase(all.begin());
+        for (const deferred &d : group)
+            d.run(d);
+    }
+}
+
+// --- programmatic dependent launch ---------------------------------------------------------------
+
+// Kernels of a stream run one after the other: there is nothing to wait for.
+void wait_for_grid(const site &) {}
+
+void let_next_grid(const site &) {}
 
 void yield()
 {
@@ -327,7 +382,9 @@ void set_up(block *b, uint64_t index)
 
 } // namespace
 
-const runtime block_runtime = {ABI, meet, fail, clock_now, yield};
+const runtime block_runtime = {
+    ABI,           meet,          arrive, defer,     commit, complete_groups,
+    wait_for_grid, let_next_grid, fail,   clock_now, yield};
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {

@@ -10,7 +10,7 @@ namespace fajit {
 __device__ __forceinline__ void wait_for_predecessor()
 {
 #ifdef FAJIT_EMULATED
-    // Kernels of a stream run one after the other: there is nothing to wait for.
+    fajit_emu::wait_for_grid();
 #elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -20,7 +20,7 @@ __device__ __forceinline__ void wait_for_predecessor()
 __device__ __forceinline__ void let_successor_start()
 {
 #ifdef FAJIT_EMULATED
-    // A hint, not taken.
+    fajit_emu::let_next_grid();
 #elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif

@@ -6,7 +6,7 @@
 
 namespace fajit_emu {
 
-constexpr unsigned ABI = 1;
+constexpr unsigned ABI = 2;
 
 struct uint3 {
     unsigned x, y, z;
@@ -35,18 +35,41 @@ enum scope : unsigned { WARP, BLOCK };
 // Who takes part in a collective operation. Threads meet when scope, members and operation agree.
 struct group {
     scope kind;
-    unsigned members; // WARP: the mask of lanes. BLOCK: how many threads; 0 is all of them
-    unsigned barrier; // BLOCK: number of the barrier
+    unsigned members;    // WARP: the mask of lanes. BLOCK: how many threads; 0 is all of them
+    unsigned barrier;    // BLOCK: number of the barrier
+    bool orders = false; // what a member wrote before is seen by every member after
 };
 
 // Called once, in the last thread to arrive, with what every member brought (WARP: 32 lanes, BLOCK:
 // every thread of the block); a member that is absent or has ended is a null pointer.
 using combine = void (*)(void *const *brought, unsigned count);
 
+// A part of an asynchronous operation that is put off: `run` is called when it is waited for, by the
+// thread that started it. A copy brings the first `valid` of `bytes` and fills the rest with zeros.
+struct deferred {
+    void (*run)(const deferred &);
+    void *to;
+    const void *from;
+    unsigned bytes, valid;
+    site where;
+};
+
+// Each thread has these queues of asynchronous operations; each is done in order, group by group.
+enum queue : unsigned { COPIES, QUEUES };
+
 struct runtime {
     unsigned abi;
     // Waits for the whole group. `brought` stays valid until it returns. `how` may be null.
     void (*meet)(const group &who, const site &where, void *brought, combine how);
+    // Counts as having come, and goes on. BLOCK with `members` alone.
+    void (*arrive)(const group &who, const site &where);
+    // Asynchronous operations: adds one, ends a group, does all groups but the last `left`.
+    void (*defer)(queue where, const deferred &what);
+    void (*commit)(queue where);
+    void (*complete)(queue where, unsigned left);
+    // Programmatic dependent launch.
+    void (*wait_for_grid)(const site &where); // until the grid before this one has ended
+    void (*let_next_grid)(const site &where); // the blocks of the next may start
     // Ends the launch with a CUresult. Does not return.
     void (*fail)(int error, const site &where, const char *what);
     long long (*clock)();

@@ -10,7 +10,12 @@ constexpr unsigned FULL_WARP = 0xffffffffu;
 
 inline void barrier(unsigned number, unsigned threads, FAJIT_EMU_HERE)
 {
-    host->meet({BLOCK, threads, number}, {"barrier", file, line}, nullptr, nullptr);
+    host->meet({BLOCK, threads, number, true}, {"barrier", file, line}, nullptr, nullptr);
+}
+
+inline void barrier_arrive(unsigned number, unsigned threads, FAJIT_EMU_HERE)
+{
+    host->arrive({BLOCK, threads, number, true}, {"barrier", file, line});
 }
 
 struct counted {
@@ -38,6 +43,18 @@ inline counted count(const group &who, const site &where, bool predicate)
     counted mine{predicate, 0, 0};
     host->meet(who, where, &mine, count_all);
     return mine;
+}
+
+// --- grid ----------------------------------------------------------------------------------------
+
+inline void wait_for_grid(FAJIT_EMU_HERE)
+{
+    host->wait_for_grid({"griddepcontrol.wait", file, line});
+}
+
+inline void let_next_grid(FAJIT_EMU_HERE)
+{
+    host->let_next_grid({"griddepcontrol.launch_dependents", file, line});
 }
 
 // --- warp ----------------------------------------------------------------------------------------
@@ -148,31 +165,32 @@ template <class T, class JOIN> inline void reduce_all(void *const *brought, unsi
 
 inline void __syncthreads(FAJIT_EMU_HERE)
 {
-    fajit_emu::host->meet({fajit_emu::BLOCK, 0, 0}, {"__syncthreads", file, line}, nullptr,
+    fajit_emu::host->meet({fajit_emu::BLOCK, 0, 0, true}, {"__syncthreads", file, line}, nullptr,
                           nullptr);
 }
 inline int __syncthreads_count(int predicate, FAJIT_EMU_HERE)
 {
-    return fajit_emu::count({fajit_emu::BLOCK, 0, 0}, {"__syncthreads_count", file, line},
+    return fajit_emu::count({fajit_emu::BLOCK, 0, 0, true}, {"__syncthreads_count", file, line},
                             predicate != 0)
         .yes;
 }
 inline int __syncthreads_and(int predicate, FAJIT_EMU_HERE)
 {
     const fajit_emu::counted x = fajit_emu::count(
-        {fajit_emu::BLOCK, 0, 0}, {"__syncthreads_and", file, line}, predicate != 0);
+        {fajit_emu::BLOCK, 0, 0, true}, {"__syncthreads_and", file, line}, predicate != 0);
     return x.yes == x.all;
 }
 inline int __syncthreads_or(int predicate, FAJIT_EMU_HERE)
 {
-    return fajit_emu::count({fajit_emu::BLOCK, 0, 0}, {"__syncthreads_or", file, line},
+    return fajit_emu::count({fajit_emu::BLOCK, 0, 0, true}, {"__syncthreads_or", file, line},
                             predicate != 0)
                .yes != 0;
 }
 
 inline void __syncwarp(unsigned mask = fajit_emu::FULL_WARP, FAJIT_EMU_HERE)
 {
-    fajit_emu::host->meet({fajit_emu::WARP, mask, 0}, {"__syncwarp", file, line}, nullptr, nullptr);
+    fajit_emu::host->meet({fajit_emu::WARP, mask, 0, true}, {"__syncwarp", file, line}, nullptr,
+                          nullptr);
 }
 
 // Any set that holds the caller is right: nobody may count on more.
