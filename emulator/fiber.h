@@ -18,7 +18,8 @@ struct fiber {
 #else
     ucontext_t context;
 #endif
-    void *sanitizer = nullptr; // its fake stack under AddressSanitizer
+    void *fake_stack = nullptr; // under AddressSanitizer
+    void *identity = nullptr;   // under ThreadSanitizer
     void (*entry)(void *) = nullptr;
     void *argument = nullptr;
 };
