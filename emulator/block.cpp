@@ -30,7 +30,8 @@ struct thread {
     state is = state::unstarted;
     fiber *on = nullptr;
     thread_view view{};
-    site where{};                                      // while it waits
+    site where{};               // while it waits
+    std::shared_ptr<char> seen; // what it has to tell ThreadSanitizer when it goes on
     std::vector<std::vector<deferred>> queued[QUEUES]; // groups; the last is not committed yet
 };
 
@@ -100,11 +101,12 @@ class pause {
     pause &operator=(const pause &) = delete;
     ~pause()
     {
-        if (b->watched && seen) {
+        thread &t = b->threads[b->running];
+        if (b->watched && t.seen) {
             become(b, running_identity(b));
-            b->watched->acquire(seen.get());
+            b->watched->acquire(t.seen.get());
             become(b, b->identity);
-            seen.reset(); // memory is the emulator's affair
+            t.seen.reset(); // memory is the emulator's affair
         }
         become(b, running_identity(b));
     }
@@ -121,13 +123,12 @@ class pause {
 
     void leave(const meeting &m)
     {
-        if (m.who.orders)
-            seen = m.order;
+        if (b->watched && m.who.orders)
+            b->threads[b->running].seen = m.order;
     }
 
   private:
     block *b;
-    std::shared_ptr<char> seen;
 };
 
 // All threads have their fibers from the beginning, made by nobody but the emulator.
@@ -136,6 +137,8 @@ bool begin_watch(block *b)
     char name[96];
     b->identity = b->watched->current();
     b->watched->release(b);
+    if (!fiber_prepare(b->size))
+        return false;
     for (thread &t : b->threads) {
         t.on = fiber_make(thread_main, b);
         if (!t.on)
@@ -196,13 +199,18 @@ void go_to(block *b, fiber *to)
     fiber_switch(from, to);
 }
 
-// Ends the block; the fibers of its threads are abandoned.
-[[noreturn]] void give_up(block *b, int error, const std::string &what)
+// Ends the block; the fibers of its threads are abandoned, so that nothing on their stacks may own
+// memory.
+[[noreturn]] void give_up(block *b)
+{
+    go_to(b, &b->caller);
+    __builtin_unreachable();
+}
+
+void set_failure(block *b, int error, const std::string &what)
 {
     b->why->error = error;
     b->why->what = what;
-    go_to(b, &b->caller);
-    __builtin_unreachable();
 }
 
 void report_deadlock(block *b)
@@ -232,7 +240,7 @@ void report_deadlock(block *b)
         snprintf(text, sizeof text, " (thread (%u,%u,%u) first)", first.x, first.y, first.z);
         what += text;
     }
-    give_up(b, LAUNCH_FAILED, what);
+    set_failure(b, LAUNCH_FAILED, what);
 }
 
 void make_current(block *b, unsigned index)
@@ -250,8 +258,10 @@ fiber *free_fiber(block *b)
         return on;
     }
     fiber *on = fiber_make(thread_main, b);
-    if (!on)
-        give_up(b, 2, "no memory for another thread's stack");
+    if (!on) {
+        set_failure(b, 2, "no memory for another thread's stack");
+        give_up(b);
+    }
     b->all.push_back(on);
     return on;
 }
@@ -286,6 +296,7 @@ void go_on(block *b, bool has_ended)
         __builtin_unreachable();
     }
     report_deadlock(b);
+    give_up(b);
 }
 
 // Threads of the block that a meeting still has to wait for.
@@ -370,15 +381,21 @@ meeting *find_meeting(block *b, const group &who, const site &where, unsigned wa
     return &b->meetings.back();
 }
 
+void report_failure(block *b, int error, const site &where, const char *what)
+{
+    char text[160];
+    name_thread(b->threads[b->running].view, text, sizeof text);
+    set_failure(b, error,
+                std::string(where.operation) + " at " + where.file + ":" +
+                    std::to_string(where.line) + ": " + what + ", in " + text);
+}
+
 void fail(int error, const site &where, const char *what)
 {
     block *b = current_block;
     become(b, b->identity);
-    char text[160];
-    name_thread(b->threads[b->running].view, text, sizeof text);
-    give_up(b, error,
-            std::string(where.operation) + " at " + where.file + ":" + std::to_string(where.line) +
-                ": " + what + ", in " + text);
+    report_failure(b, error, where, what);
+    give_up(b);
 }
 
 void check_barrier(block *b, const group &who, const site &where)
@@ -464,12 +481,11 @@ void complete_groups(queue which, unsigned left)
     pause now(b);
     std::vector<std::vector<deferred>> &all = groups(which);
     while (all.size() - 1 > left) {
-        const std::vector<deferred> group = std::move(all.front());
-        all.erase(all.begin());
         become(b, running_identity(b)); // it is the thread's own work
-        for (const deferred &d : group)
+        for (const deferred &d : all.front())
             d.run(d);
         become(b, b->identity);
+        all.erase(all.begin());
     }
 }
 

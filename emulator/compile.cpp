@@ -188,9 +188,11 @@ std::vector<std::string> common_words()
     if (under_thread_sanitizer())
         words.push_back("-fsanitize=thread");
     if (under_undefined_sanitizer())
-        words.push_back("-fsanitize=undefined");
-    if (sanitized())
-        words.push_back("-g1");
+        words.insert(words.end(), {"-fsanitize=undefined", "-fno-sanitize=vptr"});
+    if (under_undefined_sanitizer() && !cxx.gnu)
+        words.push_back("-fno-sanitize=function");
+    if (sanitized()) // with lines, in a form that every sanitizer's runtime reads
+        words.insert(words.end(), {"-g1", "-gdwarf-4"});
     words.insert(words.begin(), cxx.command.front());
     words.insert(words.end(), cxx.command.begin() + 1, cxx.command.end()); // the user's come last
     return words;

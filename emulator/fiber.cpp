@@ -158,11 +158,22 @@ static void jump(fiber *from, fiber *to)
 
 #endif
 
+static fiber *fiber_new()
+{
+    void *stack = stack_take();
+    if (!stack)
+        return nullptr;
+    fiber *f = new fiber;
+    f->stack = stack;
+    f->bytes = STACK_BYTES;
+    return f;
+}
+
 // --- to ThreadSanitizer a fiber is a thread ------------------------------------------------------
 // Such threads are dear, so that they are used again, each with the stack that has its traces. What
-// one does comes after what it did before, though: kernels' threads must not meet the same one in
-// every block, or their races would not be seen. So the one that has rested longest is taken, out of
-// more than are needed.
+// one does comes after what it did before, though: a kernel's threads must not meet the same one in
+// every block, or their races would not be seen. So there are more than a block needs, and the one
+// that has rested longest is taken.
 
 namespace {
 
@@ -173,38 +184,45 @@ std::deque<fiber *> *resting; // never destroyed: threads may still run when the
 fiber *take_rested()
 {
     std::lock_guard<std::mutex> hold(resting_lock);
-    if (!resting || resting->size() <= SPARE)
+    if (!resting || resting->empty())
         return nullptr;
     fiber *f = resting->front();
     resting->pop_front();
     return f;
 }
 
-void rest(fiber *f)
+fiber *fiber_watched()
 {
-    std::lock_guard<std::mutex> hold(resting_lock);
-    if (!resting)
-        resting = new std::deque<fiber *>;
-    resting->push_back(f);
+    fiber *f = fiber_new();
+    if (f)
+        f->identity = under_thread_sanitizer()->create(0);
+    return f;
 }
 
 } // namespace
 
+bool fiber_prepare(size_t count)
+{
+    std::lock_guard<std::mutex> hold(resting_lock);
+    if (!resting)
+        resting = new std::deque<fiber *>;
+    while (resting->size() < count + SPARE) {
+        fiber *f = fiber_watched();
+        if (!f)
+            return false;
+        resting->push_front(f);
+    }
+    return true;
+}
+
 fiber *fiber_make(void (*entry)(void *), void *argument)
 {
-    const thread_sanitizer *watched = under_thread_sanitizer();
-    fiber *f = watched ? take_rested() : nullptr;
-    if (!f) {
-        f = new fiber;
-        f->stack = stack_take();
-        if (!f->stack) {
-            delete f;
-            return nullptr;
-        }
-        f->bytes = STACK_BYTES;
-        if (watched)
-            f->identity = watched->create(0);
-    }
+    const bool watched = under_thread_sanitizer();
+    fiber *f = watched ? take_rested() : fiber_new();
+    if (!f && watched) // other blocks took what was prepared
+        f = fiber_watched();
+    if (!f)
+        return nullptr;
     f->entry = entry;
     f->argument = argument;
     prepare(f);
@@ -214,7 +232,8 @@ fiber *fiber_make(void (*entry)(void *), void *argument)
 void fiber_free(fiber *f)
 {
     if (f->identity) {
-        rest(f);
+        std::lock_guard<std::mutex> hold(resting_lock);
+        resting->push_back(f);
         return;
     }
     if (const address_sanitizer *a = under_address_sanitizer())
