@@ -78,7 +78,7 @@ inline float unit_cos(float turns)
 }
 inline float turns(float x)
 {
-    return multiply(TO_ZERO, x, 0x1.45f306p-3f);
+    return multiply<float>(TO_ZERO, x, 0x1.45f306p-3f);
 }
 
 // --- instructions of PTX -------------------------------------------------------------------------

@@ -57,49 +57,50 @@ struct rounds {
 #endif
 };
 
-#define FAJIT_EMU_ROUNDED(CALCULATION)                                                             \
-    if (how == NEAREST)                                                                            \
-        return opaque(CALCULATION);                                                                \
-    const rounds direction(how);                                                                   \
-    a = opaque(a), b = opaque(b), c = opaque(c);                                                   \
-    return opaque(CALCULATION)
+// Never inlined, lest other arithmetic of the kernel move to where this direction holds.
+template <class TO, class FROM, class HOW>
+__attribute__((noinline)) TO directed(rounding how, FROM a, FROM b, FROM c, HOW calculate)
+{
+    const rounds while_it_lives(how);
+    a = opaque(a), b = opaque(b), c = opaque(c);
+    return opaque(calculate(a, b, c));
+}
 
-template <class T> inline T add(rounding how, T a, T b, T c = 0)
+// NAME(how, a, b, c) gives VALUE of them.
+#define FAJIT_EMU_ROUNDED(NAME, VALUE)                                                             \
+    template <class TO, class FROM>                                                                \
+    inline TO NAME(rounding how, FROM a, FROM b = FROM(), FROM c = FROM())                         \
+    {                                                                                              \
+        auto calculate = [](FROM a, FROM b, FROM c) -> TO {                                        \
+            (void)b, (void)c;                                                                      \
+            return VALUE;                                                                          \
+        };                                                                                         \
+        return how == NEAREST ? opaque(calculate(a, b, c))                                         \
+                              : directed<TO>(how, a, b, c, calculate);                             \
+    }
+inline float fused(float a, float b, float c)
 {
-    FAJIT_EMU_ROUNDED(a + b);
+    return fmaf(a, b, c);
 }
-template <class T> inline T subtract(rounding how, T a, T b, T c = 0)
+inline double fused(double a, double b, double c)
 {
-    FAJIT_EMU_ROUNDED(a - b);
+    return fma(a, b, c);
 }
-template <class T> inline T multiply(rounding how, T a, T b, T c = 0)
+inline float root(float a)
 {
-    FAJIT_EMU_ROUNDED(a * b);
+    return __builtin_sqrtf(a);
 }
-template <class T> inline T divide(rounding how, T a, T b, T c = 0)
+inline double root(double a)
 {
-    FAJIT_EMU_ROUNDED(a / b);
+    return __builtin_sqrt(a);
 }
-inline float fused(rounding how, float a, float b, float c)
-{
-    FAJIT_EMU_ROUNDED(fmaf(a, b, c));
-}
-inline double fused(rounding how, double a, double b, double c)
-{
-    FAJIT_EMU_ROUNDED(fma(a, b, c));
-}
-inline float root(rounding how, float a, float b = 0, float c = 0)
-{
-    FAJIT_EMU_ROUNDED(__builtin_sqrtf(a));
-}
-inline double root(rounding how, double a, double b = 0, double c = 0)
-{
-    FAJIT_EMU_ROUNDED(__builtin_sqrt(a));
-}
-template <class TO, class FROM> inline TO convert(rounding how, FROM a, FROM b = 0, FROM c = 0)
-{
-    FAJIT_EMU_ROUNDED(static_cast<TO>(a));
-}
+FAJIT_EMU_ROUNDED(add, a + b)
+FAJIT_EMU_ROUNDED(subtract, a - b)
+FAJIT_EMU_ROUNDED(multiply, a *b)
+FAJIT_EMU_ROUNDED(divide, a / b)
+FAJIT_EMU_ROUNDED(multiply_add, fused(a, b, c))
+FAJIT_EMU_ROUNDED(square_root, root(a))
+FAJIT_EMU_ROUNDED(convert, static_cast<TO>(a))
 #undef FAJIT_EMU_ROUNDED
 
 // --ftz=true: the processor flushes what its arithmetic takes and gives (see the epilogue). This is
@@ -107,7 +108,7 @@ template <class TO, class FROM> inline TO convert(rounding how, FROM a, FROM b =
 inline float flush(float x)
 {
 #ifdef FAJIT_EMU_FTZ
-    return opaque(opaque(x) * 1.0f);
+    return opaque(opaque(x) * opaque(1.0f)); // the compiler must not see that it is 1
 #else
     return x;
 #endif
@@ -190,59 +191,59 @@ template <class TO, class FROM> inline TO to_integer(rounding how, FROM x)
 #define FAJIT_EMU_ARITHMETIC(SUFFIX, HOW)                                                          \
     inline float __fadd_##SUFFIX(float a, float b)                                                 \
     {                                                                                              \
-        return fajit_emu::add(fajit_emu::HOW, a, b);                                               \
+        return fajit_emu::add<float>(fajit_emu::HOW, a, b);                                        \
     }                                                                                              \
     inline float __fsub_##SUFFIX(float a, float b)                                                 \
     {                                                                                              \
-        return fajit_emu::subtract(fajit_emu::HOW, a, b);                                          \
+        return fajit_emu::subtract<float>(fajit_emu::HOW, a, b);                                   \
     }                                                                                              \
     inline float __fmul_##SUFFIX(float a, float b)                                                 \
     {                                                                                              \
-        return fajit_emu::multiply(fajit_emu::HOW, a, b);                                          \
+        return fajit_emu::multiply<float>(fajit_emu::HOW, a, b);                                   \
     }                                                                                              \
     inline float __fdiv_##SUFFIX(float a, float b)                                                 \
     {                                                                                              \
-        return fajit_emu::divide(fajit_emu::HOW, a, b);                                            \
+        return fajit_emu::divide<float>(fajit_emu::HOW, a, b);                                     \
     }                                                                                              \
     inline float __frcp_##SUFFIX(float a)                                                          \
     {                                                                                              \
-        return fajit_emu::divide(fajit_emu::HOW, 1.0f, a);                                         \
+        return fajit_emu::divide<float>(fajit_emu::HOW, 1.0f, a);                                  \
     }                                                                                              \
     inline float __fsqrt_##SUFFIX(float a)                                                         \
     {                                                                                              \
-        return fajit_emu::root(fajit_emu::HOW, a);                                                 \
+        return fajit_emu::square_root<float>(fajit_emu::HOW, a);                                   \
     }                                                                                              \
     inline float __fmaf_##SUFFIX(float a, float b, float c)                                        \
     {                                                                                              \
-        return fajit_emu::fused(fajit_emu::HOW, a, b, c);                                          \
+        return fajit_emu::multiply_add<float>(fajit_emu::HOW, a, b, c);                            \
     }                                                                                              \
     inline double __dadd_##SUFFIX(double a, double b)                                              \
     {                                                                                              \
-        return fajit_emu::add(fajit_emu::HOW, a, b);                                               \
+        return fajit_emu::add<double>(fajit_emu::HOW, a, b);                                       \
     }                                                                                              \
     inline double __dsub_##SUFFIX(double a, double b)                                              \
     {                                                                                              \
-        return fajit_emu::subtract(fajit_emu::HOW, a, b);                                          \
+        return fajit_emu::subtract<double>(fajit_emu::HOW, a, b);                                  \
     }                                                                                              \
     inline double __dmul_##SUFFIX(double a, double b)                                              \
     {                                                                                              \
-        return fajit_emu::multiply(fajit_emu::HOW, a, b);                                          \
+        return fajit_emu::multiply<double>(fajit_emu::HOW, a, b);                                  \
     }                                                                                              \
     inline double __ddiv_##SUFFIX(double a, double b)                                              \
     {                                                                                              \
-        return fajit_emu::divide(fajit_emu::HOW, a, b);                                            \
+        return fajit_emu::divide<double>(fajit_emu::HOW, a, b);                                    \
     }                                                                                              \
     inline double __drcp_##SUFFIX(double a)                                                        \
     {                                                                                              \
-        return fajit_emu::divide(fajit_emu::HOW, 1.0, a);                                          \
+        return fajit_emu::divide<double>(fajit_emu::HOW, 1.0, a);                                  \
     }                                                                                              \
     inline double __dsqrt_##SUFFIX(double a)                                                       \
     {                                                                                              \
-        return fajit_emu::root(fajit_emu::HOW, a);                                                 \
+        return fajit_emu::square_root<double>(fajit_emu::HOW, a);                                  \
     }                                                                                              \
     inline double __fma_##SUFFIX(double a, double b, double c)                                     \
     {                                                                                              \
-        return fajit_emu::fused(fajit_emu::HOW, a, b, c);                                          \
+        return fajit_emu::multiply_add<double>(fajit_emu::HOW, a, b, c);                           \
     }                                                                                              \
     inline float __double2float_##SUFFIX(double a)                                                 \
     {                                                                                              \
