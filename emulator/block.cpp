@@ -1,5 +1,6 @@
 #include "block.h"
 
+#include <link.h>
 #include <time.h>
 
 #include <cstdio>
@@ -347,6 +348,36 @@ void yield()
     go_on(b, false);
 }
 
+// --- address spaces ------------------------------------------------------------------------------
+
+struct range {
+    uintptr_t inside, begin, end;
+};
+
+int find_range(dl_phdr_info *object, size_t, void *argument)
+{
+    range *r = static_cast<range *>(argument);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(object->dlpi_tls_data);
+    for (unsigned i = 0; begin && i < object->dlpi_phnum; i++) {
+        const auto &part = object->dlpi_phdr[i];
+        if (part.p_type != PT_TLS || r->inside - begin >= part.p_memsz)
+            continue;
+        r->begin = begin;
+        r->end = begin + part.p_memsz;
+        return 1;
+    }
+    return 0;
+}
+
+// Shared memory is the module's thread-local memory, in which the slot lies as well.
+bool is_shared(const void *address)
+{
+    range r = {reinterpret_cast<uintptr_t>(current_block->slot), 0, 0};
+    dl_iterate_phdr(find_range, &r);
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    return at >= r.begin && at < r.end;
+}
+
 long long clock_now()
 {
     timespec t;
@@ -384,7 +415,7 @@ void set_up(block *b, uint64_t index)
 
 const runtime block_runtime = {
     ABI,           meet,          arrive, defer,     commit, complete_groups,
-    wait_for_grid, let_next_grid, fail,   clock_now, yield};
+    wait_for_grid, let_next_grid, fail,   clock_now, yield,  is_shared};
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {
