@@ -34,13 +34,15 @@ static unsigned encode(const format *of, double x)
 {
     const unsigned sign = signbit(x) ? 0x80 : 0;
     unsigned best = 0;
+    if (fabs(x) >= decode(of, of->largest))
+        return sign | of->largest;
     for (unsigned code = 1; code <= of->largest; code++) {
         const double distance = fabs(decode(of, code) - fabs(x));
         const double least = fabs(decode(of, best) - fabs(x));
         if (distance < least || (distance == least && code % 2 == 0))
             best = code;
     }
-    return sign | (isinf(x) ? of->largest : best);
+    return sign | best;
 }
 
 static bool is_nan_code(const format *of, unsigned code)
@@ -180,13 +182,12 @@ static void check_encoding(const format *of, int cc)
     run_text(ctx, source, COUNT / 256, 256, in, sizeof in, out, sizeof out);
     for (int i = 0; i < COUNT; i++) {
         const unsigned expected = in[i] == in[i] ? encode(of, (double)in[i]) : 0;
-        for (int way = 0; way < 6; way++)
-            if (in[i] != in[i])
-                cr_expect(is_nan_code(of, out[way][i]), "%s, way %d, NaN: %x", of->name, way,
-                          out[way][i]);
-            else
-                cr_expect_eq(out[way][i], expected, "%s, way %d, %a: %x, not %x", of->name, way,
-                             (double)in[i], out[way][i], expected);
+        for (int way = 0; way < 6; way++) {
+            const unsigned got = out[way][i];
+            if (in[i] == in[i] ? got != expected : !is_nan_code(of, got))
+                cr_expect(false, "%s, way %d, %a: %x, not %x", of->name, way, (double)in[i], got,
+                          expected);
+        }
     }
     close_device(&f, ctx);
 }
