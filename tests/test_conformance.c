@@ -78,10 +78,21 @@ static void check(const char *name)
     X(fast_math)                                                                                   \
     X(float_to_integer)                                                                            \
     X(flush_to_zero)                                                                               \
+    X(fp8_codes)                                                                                   \
+    X(fp8_rounding)                                                                                \
     X(half_codes)                                                                                  \
     X(half_rounding)                                                                               \
     X(integer)                                                                                     \
     X(integer_to_float)                                                                            \
+    X(matrix_layout)                                                                               \
+    X(matrix_moves)                                                                                \
+    X(mma_bf16)                                                                                    \
+    X(mma_e4m3)                                                                                    \
+    X(mma_e5m2)                                                                                    \
+    X(mma_f16)                                                                                     \
+    X(mma_f16_k8)                                                                                  \
+    X(mma_half_sums)                                                                               \
+    X(mma_tf32)                                                                                    \
     X(precise)                                                                                     \
     X(rounding)                                                                                    \
     X(uncontracted)                                                                                \

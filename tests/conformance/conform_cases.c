@@ -103,6 +103,21 @@ const conform_case conform_cases[] = {
     {"uncontracted", 75, false, 48, 256, "fff", 64, "--fmad=false",
      {F32("x * y + z"), F32("z - x * y"), F32("fmaf")}, 0},
     {"clock", 75, false, 1, 64, "u", 16, NULL, {BITS("not backwards"), BITS("work between")}, 0},
+    {"fp8_codes", 90, false, 256, 256, "i", 64, NULL,
+     {F32("e4m3 to f32"), F32("e5m2 to f32"), F32("e4m3 pair, low"), F32("e4m3 pair, high"),
+      BITS("back to e4m3"), F32("e5m2 pair, low"), F32("e5m2 pair, high"), BITS("back to e5m2")}, 0},
+    {"fp8_rounding", 90, false, 48, 256, "cf", 16, NULL,
+     {BITS("f32 to e4m3"), BITS("f32 to e5m2"), BITS("pair to e4m3"), BITS("pair to e5m2"),
+      F32("f32 to tf32")}, 0},
+    {"matrix_layout", 90, false, 8, 64, "u", 4, NULL, {F32("products")}, 44},
+    {"matrix_moves", 90, false, 32, 32, "u", 4, NULL, {BITS("ldmatrix, stmatrix")}, 38},
+    {"mma_f16", 80, true, 32, 64, "hhhhhhaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_f16_k8", 80, true, 32, 64, "hhhaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_bf16", 80, true, 32, 64, "bbbbbbaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_tf32", 80, true, 32, 64, "ttttttaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_e4m3", 90, true, 32, 64, "444444aaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_e5m2", 90, true, 32, 64, "555555aaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_half_sums", 80, true, 32, 64, "hhhhhhgg", 0, NULL, {F16("product")}, 2},
 };
 /* clang-format on */
 const size_t conform_case_count = sizeof conform_cases / sizeof *conform_cases;

@@ -10,6 +10,7 @@
  *   h b t 4 5   operands of a matrix product in one word: two halves, two bfloat16, one tf32, four
  *               e4m3, four e5m2; their kind depends on the number of the warp
  *   a  float to add to a product of the kind
+ *   g  two halves to add
  *
  * The first rows hold each corner of the first input, with each of the second where rows are many. */
 #include <math.h>
@@ -198,6 +199,8 @@ static uint32_t one_word(char letter, uint32_t rows, uint32_t row, uint32_t n, b
         return operand(&tf32, row, n, first);
     case '4':
         return operand(&e4m3, row, n, first);
+    case 'g':
+        return operand(&f16, row, n, false);
     case '5':
         return operand(&e5m2, row, n, first);
     default: /* 'a' */
