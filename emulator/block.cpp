@@ -481,10 +481,12 @@ void complete_groups(queue which, unsigned left)
     pause now(b);
     std::vector<std::vector<deferred>> &all = groups(which);
     while (all.size() - 1 > left) {
-        become(b, running_identity(b)); // it is the thread's own work
-        for (const deferred &d : all.front())
-            d.run(d);
-        become(b, b->identity);
+        for (const deferred &d : all.front()) {
+            const deferred own = d;         // on its stack, since the kernel's code reads it
+            become(b, running_identity(b)); // it is the thread's own work
+            own.run(own);
+            become(b, b->identity);
+        }
         all.erase(all.begin());
     }
 }
