@@ -153,6 +153,17 @@ bool begin_watch(block *b)
     return true;
 }
 
+// All that they did is seen by whoever waits for the grid.
+void end_watch(block *b)
+{
+    for (const thread &t : b->threads)
+        if (t.on) {
+            become(b, t.on->identity);
+            b->watched->release(const_cast<grid *>(b->g));
+            become(b, b->identity);
+        }
+}
+
 // --- shared memory -------------------------------------------------------------------------------
 
 // What was never written is recognizable, NaN in every floating-point type, and AddressSanitizer
@@ -346,8 +357,6 @@ void thread_main(void *argument)
     for (;;) {
         become(b, running_identity(b));
         b->g->function->call(b->g->parameters);
-        if (b->watched)
-            b->watched->release(const_cast<grid *>(b->g)); // for whoever waits for the grid
         become(b, b->identity);
         b->threads[b->running].is = state::ended;
         b->ended++;
@@ -573,6 +582,8 @@ bool block_run(const grid &g, uint64_t index, failure *why)
         why->error = 2;
         why->what = "no memory for the threads' stacks";
     }
+    if (watched)
+        end_watch(b.get());
     for (fiber *f : b->all)
         fiber_free(f);
     current_block = outer;
