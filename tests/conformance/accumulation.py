@@ -6,8 +6,7 @@ For each case mma_* of FOLDER it prints the rules of the family below that expla
 outputs, with how many they leave unexplained. The family: the K products are taken in groups of so
 many, and the sum so far joins each group; all terms of a group are aligned to the greatest exponent
 among them (a product's is the sum of its factors' exponents); what lies more than F bits below that
-is cut off; the sum is exact, and is rounded at the end of the
-group. Needs NumPy.
+is cut off; the sum is exact, and is rounded at the end of the group. Needs NumPy.
 """
 
 import itertools
