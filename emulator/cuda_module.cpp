@@ -138,6 +138,7 @@ CUresult load(CUctx_st *context, const void *image, CUmodule *out)
         m->functions.push_back(std::move(f));
     }
     m->object = std::move(loaded);
+    driver().modules.insert(m);
     *out = m;
     return CUDA_SUCCESS;
 }
@@ -167,6 +168,7 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
     module->magic = 0;
     for (auto &f : module->functions)
         f->magic = 0;
+    driver().modules.erase(module);
     delete module; // launches that are still queued keep the object
     return CUDA_SUCCESS;
 }

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,7 @@ struct driver_state {
     std::vector<device_limits> devices;
     std::map<int, CUctx_st *> primary;
     std::map<CUdeviceptr, size_t> allocations;
+    std::set<CUmodule> modules; // after a failed launch they cannot be unloaded, and stay
     std::atomic<size_t> memory_used{0};
     std::vector<CUstream> capturing;
     bool shuffled = false;
