@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bounds.h"
 #include "device/abi.h"
 #include "elf_tls.h"
 #include "host_compiler.h"
@@ -131,7 +132,7 @@ std::string unit(const program &p)
         text += "#line 1 \"__nv_name_map\"\nFAJIT_EMU_KERNEL(" + quoted(lowered_name(e)) + ", " +
                 e + "),\n";
     return text +
-           "{nullptr, 0, 0, nullptr, nullptr}};\n"
+           "{}};\n"
            "extern \"C\" __attribute__((visibility(\"default\"))) const fajit_emu::module "
            "fajit_emu_module = {fajit_emu::ABI, sizeof fajit_emu_kernels / sizeof "
            "*fajit_emu_kernels - 1, fajit_emu_kernels, &fajit_emu::host, fajit_emu::view_slot, "
@@ -247,7 +248,7 @@ std::string lowered_name(const std::string &expression)
     return name;
 }
 
-bool compile(const program &p, const settings &s, std::string *image, std::string *log)
+bool compile(program p, const settings &s, std::string *image, std::string *log)
 {
     const host_compiler &cxx = host_compiler_find();
     scratch_folder folder;
@@ -268,6 +269,10 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
                 strerror(errno) + "\n";
         return false;
     }
+    std::vector<std::string *> texts = {&p.source};
+    for (header &h : p.headers)
+        texts.push_back(&h.text);
+    bounds_rewrite(texts);
     for (const header &h : p.headers)
         if (!write_header(folder.path, h, log))
             return false;

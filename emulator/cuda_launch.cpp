@@ -115,6 +115,8 @@ CUresult check_launch(const CUctx_st *context, const CUfunc_st *f, const geometr
         return result;
     if (f->module->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (l.block.x * l.block.y * l.block.z > max_threads_per_block(f))
+        return CUDA_ERROR_INVALID_VALUE;
     if (l.shared_bytes > static_cast<unsigned>(f->shared_dynamic_max))
         return CUDA_ERROR_INVALID_VALUE;
     if ((result = check_cluster(f, l)))

@@ -182,7 +182,7 @@ EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
         return CUDA_ERROR_INVALID_HANDLE;
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = 1024;
+        *value = static_cast<int>(max_threads_per_block(f));
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
         *value = f->module->shared_static;

@@ -6,7 +6,7 @@
 
 namespace fajit_emu {
 
-constexpr unsigned ABI = 2;
+constexpr unsigned ABI = 3;
 
 struct uint3 {
     unsigned x, y, z;
@@ -85,6 +85,7 @@ struct kernel {
     unsigned parameter_count, parameter_bytes;
     const parameter *parameters;
     void (*call)(const unsigned char *parameters);
+    unsigned max_threads; // of a block; 0: no __launch_bounds__
 };
 
 struct module {

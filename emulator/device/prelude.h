@@ -16,6 +16,9 @@
 #define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define FAJIT_EMU_BOUNDS(...) ::fajit_emu::bounds<::fajit_emu::max_threads(__VA_ARGS__)>
+#define FAJIT_EMU_LOST_BOUNDS(...)                                                                 \
+    _Pragma("GCC error \"emulator does not implement __launch_bounds__ apart from its kernel\"")
 #define __maxnreg__(...)
 #define __align__(n) alignas(n)
 
@@ -36,6 +39,20 @@ namespace fajit_emu {
 
 static const runtime *host;
 static __thread const thread_view *current;
+
+// First parameter of a kernel that has __launch_bounds__.
+template <unsigned MAX_THREADS> struct bounds {
+};
+
+unsigned emulator_does_not_implement_the_third_argument_of_launch_bounds();
+
+constexpr unsigned max_threads(long long threads, long long blocks = 0, long long cluster = 0)
+{
+    (void)blocks; // about registers
+    return cluster       ? emulator_does_not_implement_the_third_argument_of_launch_bounds()
+           : threads > 0 ? static_cast<unsigned>(threads)
+                         : 0; // as NVRTC takes it: no bound
+}
 
 [[noreturn]] inline void fail(int error, const site &where, const char *what)
 {
