@@ -17,7 +17,7 @@
 #include "image.h"
 
 extern const char text_abi[], text_prelude[], text_math[], text_collective[], text_atomic[],
-    text_epilogue[];
+    text_epilogue[], text_sources[];
 
 namespace fajit_emu {
 
@@ -293,6 +293,8 @@ bool compile(program p, const settings &s, std::string *image, std::string *log)
     std::vector<std::string> link = cxx.command;
     link.insert(link.end(), {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-Wl,-z,defs",
                              "-o", "kernel.so", "unit.o"});
+    if (!cxx.gnu)
+        link.push_back("-nostdlib++"); // nothing of it is used, and looking through it takes long
     if (!symbols.undefined.empty()) {
         if (!add_dynamic_shared(folder.path, symbols, log))
             return false;
@@ -316,8 +318,8 @@ void compiler_identity(unsigned char out[20])
     std::string all = cxx.identity + cxx.problem;
     for (const std::string &word : common_words())
         all += word + "\n";
-    for (const char *text :
-         {text_abi, text_prelude, text_math, text_collective, text_atomic, text_epilogue})
+    for (const char *text : {text_abi, text_prelude, text_math, text_collective, text_atomic,
+                             text_epilogue, text_sources})
         all += text;
     const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
     memcpy(out, "EMU1", 4);
