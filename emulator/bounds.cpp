@@ -272,6 +272,30 @@ struct known {
     size_t file = NONE;                        // of the last with bounds
 };
 
+// __launch_bounds__ whose kernel was not found is an error as it stands.
+void edit_one(const source &s, const declaration &d, const std::map<std::string, known> &names,
+              std::map<size_t, edit> *edits)
+{
+    const auto found = names.find(d.name);
+    if (!d.found || found == names.end())
+        return;
+    const known &k = found->second;
+    if (d.bounded) {
+        replace(s, d.start, "FAJIT_EMU_FOUND_BOUNDS", edits);
+        add_parameter(s, d, d.bounds, edits);
+        return;
+    }
+    if (k.heads.count({d.file, d.open}))
+        return;
+    // Without bounds, but of a name that has them elsewhere: the same kernel, where it can be.
+    if (d.defined && k.defined && !d.specialized)
+        return;
+    if (!d.specialized && k.bounds.size() == 1 && k.file == d.file)
+        add_parameter(s, d, *k.bounds.begin(), edits);
+    else
+        replace(s, d.start, "__launch_bounds__() __global__", edits);
+}
+
 } // namespace
 
 void bounds_rewrite(const std::vector<std::string *> &texts)
@@ -290,25 +314,8 @@ void bounds_rewrite(const std::vector<std::string *> &texts)
             k.file = d.file;
         }
     std::vector<std::map<size_t, edit>> edits(sources.size());
-    for (const declaration &d : all) {
-        const source &s = sources[d.file];
-        const auto k = names.find(d.name);
-        if (d.bounded && !d.found)
-            replace(s, d.start, "FAJIT_EMU_LOST_BOUNDS", &edits[d.file]);
-        else if (d.bounded)
-            add_parameter(s, d, d.bounds, &edits[d.file]);
-        else if (k == names.end() || k->second.heads.count({d.file, d.open}))
-            continue;
-        // Without bounds, but of a name that has them elsewhere: the same kernel, where it can be.
-        else if (d.specialized)
-            replace(s, d.start, "FAJIT_EMU_LOST_BOUNDS() __global__", &edits[d.file]);
-        else if (d.defined && k->second.defined)
-            continue;
-        else if (k->second.bounds.size() == 1 && k->second.file == d.file)
-            add_parameter(s, d, *k->second.bounds.begin(), &edits[d.file]);
-        else
-            replace(s, d.start, "FAJIT_EMU_LOST_BOUNDS() __global__", &edits[d.file]);
-    }
+    for (const declaration &d : all)
+        edit_one(sources[d.file], d, names, &edits[d.file]);
     for (size_t i = 0; i < sources.size(); i++)
         make_edits(sources[i].text, edits[i]);
 }

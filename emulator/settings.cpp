@@ -1,4 +1,5 @@
 // The compile options of NVRTC.
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -82,6 +83,14 @@ bool has_no_effect(const std::string &name)
     return false;
 }
 
+// The host compiler runs in another folder. As NVRTC, which does not mind one that is not there.
+void add_folder(const std::string &path, settings *out)
+{
+    char whole[PATH_MAX];
+    if (realpath(path.c_str(), whole))
+        out->words.push_back(std::string("-I") + whole);
+}
+
 bool read_one(const std::string &option, settings *out, std::string *problem)
 {
     const size_t dashes = option.find_first_not_of('-');
@@ -115,6 +124,10 @@ bool read_one(const std::string &option, settings *out, std::string *problem)
         out->words.push_back(option);
         return true;
     }
+    if (name == "include-path" || (dashes == 1 && option[1] == 'I' && option.size() > 2)) {
+        add_folder(name == "include-path" ? value : option.substr(2), out);
+        return true;
+    }
     if (has_no_effect(name))
         return true;
     *problem = "nvrtc: error: unrecognized option " + option + " found";
@@ -129,8 +142,8 @@ bool settings_read(int count, const char *const *options, settings *out, std::st
     out->words = {"-std=c++17"};
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
-        // The value of -D, -U and -arch may be a word of its own.
-        if ((option == "-D" || option == "-U") && i + 1 < count)
+        // The value of -D, -U, -I and -arch may be a word of its own.
+        if ((option == "-D" || option == "-U" || option == "-I") && i + 1 < count)
             option += options[++i];
         else if ((option == "-arch" || option == "--gpu-architecture" || option == "-std" ||
                   option == "-Xptxas" || option == "-maxrregcount") &&

@@ -15,9 +15,9 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __grid_constant__
-#define __launch_bounds__(...)
 #define FAJIT_EMU_BOUNDS(...) ::fajit_emu::bounds<::fajit_emu::max_threads(__VA_ARGS__)>
-#define FAJIT_EMU_LOST_BOUNDS(...)                                                                 \
+#define FAJIT_EMU_FOUND_BOUNDS(...)
+#define __launch_bounds__(...)                                                                     \
     _Pragma("GCC error \"emulator does not implement __launch_bounds__ apart from its kernel\"")
 #define __maxnreg__(...)
 #define __align__(n) alignas(n)
