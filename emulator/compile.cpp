@@ -168,9 +168,9 @@ std::vector<std::string> common_words()
     std::vector<std::string> words;
     for (const char *word :
          {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-          "-fno-ident", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
-          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
-          "-Wno-subobject-linkage"})
+          "-fno-builtin-printf", "-fno-ident", "-ffp-contract=off", "-fno-math-errno",
+          "-fno-strict-aliasing", "-fwrapv", "-fdata-sections", "-nostdinc", "-nostdinc++",
+          "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
         words.insert(words.end(),

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "print.h"
 #include "sanitizer.h"
 
 using namespace fajit_emu;
@@ -199,7 +200,9 @@ CUresult launch(CUfunction f, const geometry &l, CUstream stream, void **params,
             std::vector<uint64_t> moved;
             grid ready = g;
             ready.parameters = aligned(*parameters, &moved);
-            return run_grid(ready, cooperative, threads);
+            const failure result = run_grid(ready, cooperative, threads);
+            print_show();
+            return result;
         },
         nullptr);
 }

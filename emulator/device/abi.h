@@ -74,6 +74,9 @@ struct runtime {
     void (*fail)(int error, const site &where, const char *what);
     long long (*clock)();
     void (*yield)(); // lets other threads of the block run
+    int (*print)(const char *format, __builtin_va_list values);
+    void (*assertion)(const site &where, const char *condition, const char *function,
+                      const thread_view &who);
 };
 
 struct parameter {

@@ -167,13 +167,33 @@ inline void store(void *to, const unsigned *from, const char *file = __builtin_F
 
 // --- debugging, clocks ---------------------------------------------------------------------------
 
-extern "C" int printf(const char *, ...) noexcept;
+extern "C" __attribute__((format(printf, 1, 2))) inline int printf(const char *format, ...)
+{
+    __builtin_va_list values;
+    __builtin_va_start(values, format);
+    const int count = fajit_emu::host->print(format, values);
+    __builtin_va_end(values);
+    return count;
+}
+
+namespace fajit_emu {
+
+[[noreturn]] inline void failed_assertion(const char *condition, const char *function,
+                                          const char *file, int line)
+{
+    host->assertion({"assert", file, line}, condition, function, *current);
+    fail(710, {"assert", file, line}, condition);
+}
+
+} // namespace fajit_emu
 
 #ifdef NDEBUG
 #define assert(CONDITION) ((void)0)
 #else
 #define assert(CONDITION)                                                                          \
-    ((CONDITION) ? (void)0 : ::fajit_emu::fail(710, {"assert", __FILE__, __LINE__}, #CONDITION))
+    ((CONDITION)                                                                                   \
+         ? (void)0                                                                                 \
+         : ::fajit_emu::failed_assertion(#CONDITION, __PRETTY_FUNCTION__, __FILE__, __LINE__))
 #endif
 
 inline long long clock64()
@@ -188,7 +208,9 @@ inline void __nanosleep(unsigned)
 {
     fajit_emu::host->yield();
 }
+// What programs report after a trap, on compute capability 7.0 as on 9.0, is an unspecified launch
+// failure and not an illegal instruction.
 [[noreturn]] inline void __trap(const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    fajit_emu::fail(715, {"__trap", file, line}, "trap");
+    fajit_emu::fail(719, {"__trap", file, line}, "trap");
 }
