@@ -155,6 +155,17 @@ bool begin_watch(block *b)
     return true;
 }
 
+// All that they did is seen by whoever waits for the grid.
+void end_watch(block *b)
+{
+    for (const thread &t : b->threads)
+        if (t.on) {
+            become(b, t.on->identity);
+            b->watched->release(const_cast<grid *>(b->g));
+            become(b, b->identity);
+        }
+}
+
 // --- shared memory -------------------------------------------------------------------------------
 
 // What was never written is recognizable, NaN in every floating-point type, and AddressSanitizer
@@ -318,6 +329,22 @@ bool complete(block *b, const meeting &m)
     return m.count + b->ended == b->size;
 }
 
+// What threads compute together knows no --ftz=true: no such instruction of the hardware does.
+struct without_flushing {
+#ifdef __x86_64__
+    unsigned before = __builtin_ia32_stmxcsr();
+
+    without_flushing()
+    {
+        __builtin_ia32_ldmxcsr(before & ~0x8040u);
+    }
+    ~without_flushing()
+    {
+        __builtin_ia32_ldmxcsr(before);
+    }
+#endif
+};
+
 // Lets everyone go who waits in m, save the running thread.
 void release(block *b, meeting *m)
 {
@@ -327,6 +354,8 @@ void release(block *b, meeting *m)
             b->watched->ignore_reads_begin(__FILE__, __LINE__);
             b->watched->ignore_writes_begin(__FILE__, __LINE__);
         }
+        const without_flushing here;
+        (void)here;
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
         if (b->watched) {
             b->watched->ignore_writes_end(__FILE__, __LINE__);
@@ -348,8 +377,6 @@ void thread_main(void *argument)
     for (;;) {
         become(b, running_identity(b));
         b->g->function->call(b->g->parameters);
-        if (b->watched)
-            b->watched->release(const_cast<grid *>(b->g)); // for whoever waits for the grid
         become(b, b->identity);
         b->threads[b->running].is = state::ended;
         b->ended++;
@@ -511,6 +538,18 @@ void yield()
     go_on(b, false);
 }
 
+// --- address spaces ------------------------------------------------------------------------------
+
+bool is_shared(const void *address)
+{
+    const char *base = reinterpret_cast<const char *>(current_block->slot);
+    const char *at = static_cast<const char *>(address);
+    for (const shared_array &s : *current_block->g->shared)
+        if (at >= base + s.offset && at < base + s.offset + s.bytes)
+            return true;
+    return false;
+}
+
 long long clock_now()
 {
     timespec t;
@@ -547,8 +586,8 @@ void set_up(block *b, uint64_t index)
 } // namespace
 
 const runtime block_runtime = {
-    ABI,           meet, arrive,    defer, commit, complete_groups, wait_for_grid,
-    let_next_grid, fail, clock_now, yield, print,  print_assertion};
+    ABI,           meet, arrive,    defer, commit,    complete_groups, wait_for_grid,
+    let_next_grid, fail, clock_now, yield, is_shared, print,           print_assertion};
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {
@@ -575,6 +614,8 @@ bool block_run(const grid &g, uint64_t index, failure *why)
         why->error = 2;
         why->what = "no memory for the threads' stacks";
     }
+    if (watched)
+        end_watch(b.get());
     for (fiber *f : b->all)
         fiber_free(f);
     current_block = outer;

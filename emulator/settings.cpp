@@ -45,11 +45,6 @@ const char *const without_effect[] = {"ptxas-options",
                                       "no-source-include",
                                       "no-cache",
                                       "frandom-seed",
-                                      "use_fast_math",
-                                      "fmad",
-                                      "ftz",
-                                      "prec-div",
-                                      "prec-sqrt",
                                       "maxrregcount",
                                       "lineinfo",
                                       "generate-line-info",
@@ -91,7 +86,35 @@ void add_folder(const std::string &path, settings *out)
         out->words.push_back(std::string("-I") + whole);
 }
 
-bool read_one(const std::string &option, settings *out, std::string *problem)
+// Of the options about arithmetic: -1 is not given.
+struct arithmetic {
+    bool fast = false;
+    int ftz = -1, prec_div = -1, prec_sqrt = -1, fmad = -1;
+
+    int *find(const std::string &name)
+    {
+        return name == "ftz"         ? &ftz
+               : name == "prec-div"  ? &prec_div
+               : name == "prec-sqrt" ? &prec_sqrt
+               : name == "fmad"      ? &fmad
+                                     : nullptr;
+    }
+
+    // --use_fast_math decides what is not given by itself. Nothing stands for prec-div: a quotient
+    // that is rounded right is one that --prec-div=false allows.
+    void apply(settings *out) const
+    {
+        if (fast)
+            out->words.push_back("-DFAJIT_EMU_FAST_MATH");
+        if (ftz > 0 || (ftz < 0 && fast))
+            out->words.push_back("-DFAJIT_EMU_FTZ");
+        if (prec_sqrt == 0 || (prec_sqrt < 0 && fast))
+            out->words.push_back("-DFAJIT_EMU_FAST_SQRT");
+        out->fmad = fmad != 0;
+    }
+};
+
+bool read_one(const std::string &option, settings *out, arithmetic *how, std::string *problem)
 {
     const size_t dashes = option.find_first_not_of('-');
     if (dashes == std::string::npos || dashes == 0 || dashes > 2) {
@@ -128,6 +151,18 @@ bool read_one(const std::string &option, settings *out, std::string *problem)
         add_folder(name == "include-path" ? value : option.substr(2), out);
         return true;
     }
+    if (name == "use_fast_math" && value.empty()) {
+        how->fast = true;
+        return true;
+    }
+    if (int *flag = how->find(name)) {
+        *flag = value == "true";
+        if (value == "true" || value == "false")
+            return true;
+        *problem =
+            "nvrtc: error: invalid value for --" + name + ": true or false, not '" + value + "'";
+        return false;
+    }
     if (has_no_effect(name))
         return true;
     *problem = "nvrtc: error: unrecognized option " + option + " found";
@@ -138,6 +173,7 @@ bool read_one(const std::string &option, settings *out, std::string *problem)
 
 bool settings_read(int count, const char *const *options, settings *out, std::string *problem)
 {
+    arithmetic how;
     *out = {};
     out->words = {"-std=c++17"};
     for (int i = 0; i < count; i++) {
@@ -149,9 +185,10 @@ bool settings_read(int count, const char *const *options, settings *out, std::st
                   option == "-Xptxas" || option == "-maxrregcount") &&
                  i + 1 < count)
             option += std::string("=") + options[++i];
-        if (!read_one(option, out, problem))
+        if (!read_one(option, out, &how, problem))
             return false;
     }
+    how.apply(out);
     return true;
 }
 
