@@ -46,21 +46,6 @@ const char *conversion_end(const char *at, int *values)
     return at + 1;
 }
 
-// Does not return, so that nothing here may need a destructor.
-[[noreturn]] void refuse(const char *format, const char *conversion)
-{
-    char what[256];
-    if (conversion)
-        snprintf(what, sizeof what,
-                 "a device does not print the conversion at \"%.60s\" of \"%.100s\"", conversion,
-                 format);
-    else
-        snprintf(what, sizeof what, "a device does not print more than %d values: \"%.100s\"",
-                 MAX_VALUES, format);
-    block_runtime.fail(LAUNCH_FAILED, {"printf", "a kernel", 0}, what);
-    __builtin_unreachable();
-}
-
 // How many values a format takes. Does not return for one that a device does not know.
 int count_values(const char *format)
 {
@@ -69,7 +54,8 @@ int count_values(const char *format)
         const char *end = conversion_end(at + 1, &values);
         all += values;
         if (!end || all > MAX_VALUES)
-            refuse(format, end ? nullptr : at);
+            block_runtime.fail(LAUNCH_FAILED, {"printf", format, 0},
+                               "a device prints no such conversion, or not so many values");
         at = end;
     }
     return all;

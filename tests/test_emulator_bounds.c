@@ -195,6 +195,8 @@ Test(emulator_bounds, launch_of_more_threads)
     int (*load)(void **, const void *) = NULL, (*find)(void **, void *, const char *) = NULL;
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                   void *, void **, void **) = NULL;
+    int (*unload)(void *) = NULL;
+    *(void **)&unload = gpu_symbol("cuModuleUnload");
     *(void **)&load = gpu_symbol("cuModuleLoadData");
     *(void **)&find = gpu_symbol("cuModuleGetFunction");
     *(void **)&launch = gpu_symbol("cuLaunchKernel");
@@ -206,6 +208,7 @@ Test(emulator_bounds, launch_of_more_threads)
     cr_expect_eq(launch(function, 1, 1, 1, 65, 1, 1, 0, NULL, parameters, NULL), 1);
     cr_expect_eq(launch(function, 1, 1, 1, 33, 2, 1, 0, NULL, parameters, NULL), 1);
     cr_expect(gpu_synchronize(NULL, NULL));
+    cr_expect_eq(unload(module), 0);
     gpu_free(memory);
     fa_kernel_release(kernel);
     close_device(&f, ctx);

@@ -164,7 +164,7 @@ static const char asserts[] =
     "k(int *out)\n"
     "{\n"
     "    assert(threadIdx.x != 77);\n"
-    "    out[0] = 1;\n"
+    "    out[threadIdx.x] = 1;\n"
     "}\n";
 
 Test(emulator_launch, assertion_with_clang)
@@ -257,12 +257,12 @@ Test(emulator_launch, nanosleep_lets_others_run, .timeout = 30)
     run_ints(ctx,
              "__global__ void k(int *out)\n"
              "{\n"
-             "    __shared__ volatile int ready;\n"
+             "    __shared__ int ready;\n"
              "    if (threadIdx.x == 0) ready = 0;\n"
              "    __syncthreads();\n"
-             "    if (threadIdx.x == 0) ready = 5;\n"
-             "    else while (!ready) __nanosleep(20);\n"
-             "    out[threadIdx.x] = ready;\n"
+             "    if (threadIdx.x == 0) atomicExch(&ready, 5);\n"
+             "    else while (!atomicAdd(&ready, 0)) __nanosleep(20);\n"
+             "    out[threadIdx.x] = atomicAdd(&ready, 0);\n"
              "}\n",
              out);
     for (int i = 0; i < THREADS; i++)
