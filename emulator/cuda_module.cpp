@@ -160,15 +160,18 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     locked lock(driver().lock);
     CUresult result = CUDA_SUCCESS;
-    if (!current_context(&result) || (result = check_capture()))
+    const bool known = module && module->magic == MODULE_MAGIC;
+    // After a kernel's failure the call fails as every other does, but nobody will call again.
+    const bool broken = known && valid(module->context) && module->context->broken.error;
+    if ((!current_context(&result) || (result = check_capture())) && !broken)
         return result;
-    if (!module || module->magic != MODULE_MAGIC)
+    if (!known)
         return CUDA_ERROR_INVALID_HANDLE;
     module->magic = 0;
     for (auto &f : module->functions)
         f->magic = 0;
     delete module; // launches that are still queued keep the object
-    return CUDA_SUCCESS;
+    return result;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
