@@ -15,6 +15,7 @@
 // cuda.h renames some functions to their newest version; what is exported here is spelled out.
 #undef cuEventElapsedTime
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -132,6 +133,11 @@ struct CUmod_st {
 };
 
 namespace fajit_emu {
+
+inline unsigned max_threads_per_block(const CUfunc_st *f)
+{
+    return f->code->max_threads ? std::min(f->code->max_threads, 1024u) : 1024;
+}
 
 enum : unsigned {
     CONTEXT_MAGIC = 0x43545821,
