@@ -43,7 +43,7 @@ class grid_run final : public succession {
     grid g;
     operation &self;
     uint64_t count, wave;
-    std::atomic<uint64_t> next{0}, letting{0}, waiting{0};
+    std::atomic<uint64_t> next{0}, letting{0};
     std::atomic<bool> stop{false}, before_is_past{false};
 
     // Of the threads that run blocks at most `limit` go on at a time. One that waits keeps its
@@ -53,6 +53,8 @@ class grid_run final : public succession {
     std::vector<std::thread> others;
     std::set<uint64_t> resuming; // blocks; the first goes on first
     uint64_t live = 0, going = 0, limit = 1;
+    uint64_t waiting = 0, ended = 0; // blocks that wait for the grid before, that ended without
+    bool full = false; // a wave waits, and there are more blocks; under the driver's lock
     failure first;
 
     bool add_thread();
@@ -60,7 +62,7 @@ class grid_run final : public succession {
     void hand_over();
     void take_turn(uint64_t block);
     void tell_lets_next();
-    void tell_waits(uint64_t block);
+    void tell_waits(bool has_ended);
     bool next_has_come() const;
 };
 
@@ -86,7 +88,7 @@ void grid_run::blocks()
         block_told = {};
         const bool good = block_run(g, index, &why);
         tell_lets_next();
-        tell_waits(index);
+        tell_waits(true);
         if (!good) {
             stop = true;
             std::lock_guard<std::mutex> hold(lock);
@@ -136,11 +138,18 @@ failure grid_run::run(bool cooperative, unsigned threads)
 
 void grid_run::hand_over()
 {
-    std::lock_guard<std::mutex> hold(lock);
-    if (next < count && !stop && live < wave && add_thread())
-        return;
-    going--;
-    turn.notify_all();
+    {
+        std::lock_guard<std::mutex> hold(lock);
+        if (next < count && !stop && live < wave && add_thread())
+            return;
+        going--;
+        turn.notify_all();
+        if (going || next >= count)
+            return;
+    }
+    locked hold(driver().lock);
+    full = true;
+    driver().changed.notify_all();
 }
 
 void grid_run::take_turn(uint64_t block)
@@ -156,16 +165,20 @@ void grid_run::take_turn(uint64_t block)
 
 // --- the grid before -----------------------------------------------------------------------------
 
-void grid_run::tell_waits(uint64_t block)
+// Blocks that end make room for others, those that wait do not: when a wave waits, or all that have
+// not ended do, nothing more happens before the grid before this one ends.
+void grid_run::tell_waits(bool has_ended)
 {
-    if (block >= std::min(count, wave) || block_told.waits)
+    if (block_told.waits)
         return;
     block_told.waits = true;
-    if (++waiting == std::min(count, wave)) {
-        locked hold(driver().lock);
-        self.first_wave_waits = true;
-        driver().changed.notify_all();
-    }
+    std::lock_guard<std::mutex> hold(lock);
+    (has_ended ? ended : waiting)++;
+    if (waiting != std::min(count - ended, wave))
+        return;
+    locked hold_driver(driver().lock);
+    self.stuck = true;
+    driver().changed.notify_all();
 }
 
 succession::state grid_run::before()
@@ -183,7 +196,7 @@ succession::state grid_run::before()
 
 succession::state grid_run::wait_for_before(uint64_t block)
 {
-    tell_waits(block);
+    tell_waits(false);
     hand_over();
     {
         locked hold(driver().lock);
@@ -217,9 +230,11 @@ bool grid_run::next_has_come() const
         at++;
     if (stop || self.context->broken.error || at + 1 >= OVERLAP)
         return true;
+    if (full && next < count) // the next grid cannot come before these make room for the others
+        return true;
     if (at + 1 == queue.size())
         return self.awaited || self.stream->closing;
-    return !queue[at + 1]->early || queue[at + 1]->first_wave_waits;
+    return !queue[at + 1]->early || queue[at + 1]->stuck;
 }
 
 // Blocks of the last wave go on when those of the next grid wait: whoever reads too early reads

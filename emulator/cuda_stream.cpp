@@ -40,7 +40,7 @@ void perform(locked &lock, CUstream s)
             remember_failure(f.error, f.what);
         }
     }
-    p->first_wave_waits = p->lets_next = true;
+    p->stuck = p->lets_next = true;
     driver().changed.notify_all();
     driver().changed.wait(lock, [&] { return s->queue.front() == p; });
     work finished;

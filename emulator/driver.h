@@ -85,11 +85,11 @@ struct operation {
     std::vector<pending> after; // in other streams
     CUctx_st *context = nullptr;
     CUstream_st *stream = nullptr;
-    bool early = false;            // may start when the kernel before it lets it
-    pending before;                // that kernel, when it had not ended at the start
-    bool lets_next = false;        // every block has let the next grid start, or has ended
-    bool first_wave_waits = false; // its first blocks wait for the grid before it, or have ended
-    bool awaited = false;          // somebody waits for it: perhaps nothing comes after it
+    bool early = false;     // may start when the kernel before it lets it
+    pending before;         // that kernel, when it had not ended at the start
+    bool lets_next = false; // every block has let the next grid start, or has ended
+    bool stuck = false;     // can do no more before the grid before it has ended
+    bool awaited = false;   // somebody waits for it: perhaps nothing comes after it
     bool done = false;
     int64_t done_ns = 0;
 };

@@ -2,26 +2,10 @@
  * are wrong, and that it refuses what the real driver refuses. Skipped on anything else. */
 #include <stdio.h>
 
-#include "gpu_fixture.h"
+#include "emulator_fixture.h"
 #include "oracle/oracle.h"
 
 #define THREADS 96
-
-/* A context on an emulated device, with variables that it reads when it is opened. */
-static fa_context *open_emulator(fixture *f, const char *variable, const char *value)
-{
-    const char *library = getenv("FAJIT_CUDA_LIBRARY");
-    if (!library || !strstr(library, "fajit-emu-cuda"))
-        cr_skip_test("FAJIT_CUDA_LIBRARY is not the emulator");
-    if (variable)
-        setenv(variable, value, 1);
-    return open_device(f, 0);
-}
-
-static fa_kernel *compile_text(fa_context *ctx, const char *source)
-{
-    return compile(ctx, &(fa_template_spec){.name = "k.cu", .source = source, .entry = "k"});
-}
 
 /* One block; *why says what went wrong. */
 static bool run_block(const fa_kernel *kernel, void *out, uint32_t threads, const char **why)
