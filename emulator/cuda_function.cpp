@@ -116,6 +116,7 @@ EXPORT CUresult cuFuncGetName(const char **name, CUfunction f)
     return CUDA_SUCCESS;
 }
 
+#if CUDA_VERSION >= 12040
 EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction f)
 {
     locked lock(driver().lock);
@@ -126,6 +127,7 @@ EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction f)
     *state = CU_FUNCTION_LOADING_STATE_LOADED;
     return CUDA_SUCCESS;
 }
+#endif
 
 EXPORT CUresult cuFuncLoad(CUfunction f)
 {
