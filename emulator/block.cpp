@@ -24,7 +24,7 @@ namespace {
 constexpr int LAUNCH_FAILED = 719;
 constexpr unsigned WITHOUT_ORDER = 1; // a switch of ThreadSanitizer's that orders nothing
 
-enum class state { unstarted, ready, running, waiting, ended };
+enum class state { unstarted, ready, running, waiting, waiting_for_grid, ended };
 
 struct block;
 
@@ -58,6 +58,9 @@ struct block {
     std::vector<unsigned> order; // in which they start
     std::deque<unsigned> ready;
     std::list<meeting> meetings;
+    uint64_t index = 0;                 // of the block
+    bool lets_next = false;             // has called let_next_grid
+    std::vector<unsigned> before_grids; // threads that wait for the grid before this one
     std::vector<fiber *> idle, all;
     fiber *here = nullptr; // that runs now
     uint64_t random = 0;
@@ -132,6 +135,15 @@ class pause {
         become(b, running_identity(b));
         b->watched->release(m.order.get());
         become(b, b->identity);
+    }
+
+    // The thread sees all that this operating-system thread has seen.
+    void catch_up()
+    {
+        if (!b->watched)
+            return;
+        b->threads[b->running].seen = std::make_shared<char>();
+        b->watched->release(b->threads[b->running].seen.get());
     }
 
     void leave(const meeting &m)
@@ -290,11 +302,32 @@ fiber *free_fiber(block *b)
     return on;
 }
 
+// Nothing else can go on: the operating-system thread waits with the threads that wait for the grid
+// before this one.
+void wait_for_grid_before(block *b)
+{
+    if (b->g->order->wait_for_before(b->index) == succession::FAILED) {
+        set_failure(b, LAUNCH_FAILED, "the kernel before this one failed");
+        give_up(b);
+    }
+    const auto order = std::make_shared<char>(); // this thread has seen what the grid before did
+    if (b->watched)
+        b->watched->release(order.get());
+    for (unsigned i : b->before_grids) {
+        b->threads[i].seen = order;
+        b->threads[i].is = state::ready;
+        b->ready.push_back(i);
+    }
+    b->before_grids.clear();
+}
+
 // Goes on with some thread that can. The running one waits, is ready again or has ended; its fiber
 // is b->here. Returns when it is its turn again, or, after an end, when the fiber has a new thread.
 void go_on(block *b, bool has_ended)
 {
     const bool fresh = b->started < b->size;
+    if (!fresh && b->ready.empty() && !b->before_grids.empty())
+        wait_for_grid_before(b);
     const bool start = fresh && (b->ready.empty() || !b->g->shuffled || draw(b) % 2 == 0);
     if (start) {
         const unsigned next = b->order[b->started++];
@@ -527,10 +560,32 @@ void complete_groups(queue which, unsigned left)
 
 // --- programmatic dependent launch ---------------------------------------------------------------
 
-// Kernels of a stream run one after the other: there is nothing to wait for.
-void wait_for_grid(const site &) {}
+void wait_for_grid(const site &where)
+{
+    block *b = current_block;
+    pause now(b);
+    const succession::state before = b->g->order ? b->g->order->before() : succession::ENDED;
+    if (before == succession::FAILED)
+        fail(LAUNCH_FAILED, where, "the kernel before this one failed");
+    if (before == succession::ENDED) {
+        now.catch_up();
+        return;
+    }
+    b->threads[b->running].is = state::waiting_for_grid;
+    b->before_grids.push_back(b->running);
+    go_on(b, false);
+}
 
-void let_next_grid(const site &) {}
+// The first thread speaks for its block.
+void let_next_grid(const site &)
+{
+    block *b = current_block;
+    pause now(b);
+    if (b->lets_next || !b->g->order)
+        return;
+    b->lets_next = true;
+    b->g->order->let_next(b->index);
+}
 
 void yield()
 {
@@ -567,6 +622,7 @@ long long clock_now()
 void set_up(block *b, uint64_t index)
 {
     const grid &g = *b->g;
+    b->index = index;
     b->size = g.threads.x * g.threads.y * g.threads.z;
     b->threads.resize(b->size);
     b->order.resize(b->size);

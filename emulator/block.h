@@ -18,6 +18,19 @@ struct shared_array {
     size_t bytes;
 };
 
+// A grid among those before and after it in its stream (programmatic dependent launch).
+struct succession {
+    enum state { RUNNING, ENDED, FAILED };
+    virtual state before() = 0; // the grid that this one may have started before the end of
+    // The calling operating-system thread, which runs the block, waits until that one has ended.
+    virtual state wait_for_before(uint64_t block) = 0;
+    // The block lets the next grid start; may wait until it has.
+    virtual void let_next(uint64_t block) = 0;
+
+  protected:
+    ~succession() = default;
+};
+
 struct grid {
     const module *code;
     const std::vector<shared_array> *shared;
@@ -27,6 +40,7 @@ struct grid {
     unsigned shared_bytes; // dynamic
     bool shuffled;         // take threads in an order drawn from `seed`
     uint64_t seed;
+    succession *order; // null: there is none
 };
 
 struct failure {

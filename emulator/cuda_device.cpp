@@ -1,4 +1,4 @@
-// Errors, devices and contexts.
+// Devices.
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,27 +19,12 @@ driver_state &driver()
 
 namespace {
 
-thread_local std::vector<CUctx_st *> stack;
-thread_local std::string unsupported, text_for_caller;
-
 const device_limits known_devices[] = {
     {75, 65536, 65536, 1024, 16},    {80, 167936, 166912, 2048, 32},
     {86, 102400, 101376, 1536, 16},  {87, 167936, 166912, 1536, 16},
     {89, 102400, 101376, 1536, 24},  {90, 233472, 232448, 2048, 32},
     {100, 233472, 232448, 2048, 32}, {103, 233472, 232448, 2048, 32},
     {120, 102400, 101376, 1536, 24}, {121, 102400, 101376, 1536, 24}};
-
-// What kernels said last, of any thread; never destroyed.
-struct last_failure {
-    std::mutex lock;
-    int error = 0;
-    std::string what;
-};
-last_failure &failures()
-{
-    static last_failure *last = new last_failure;
-    return *last;
-}
 
 bool number(const char *variable, unsigned long smallest, unsigned long largest, unsigned long *out)
 {
@@ -50,8 +35,9 @@ bool number(const char *variable, unsigned long smallest, unsigned long largest,
     errno = 0;
     const unsigned long value = strtoul(text, &end, 10);
     if (errno || *end || *text == '-' || value < smallest || value > largest) {
-        unsupported = std::string(variable) + "=" + text + ": a number from " +
-                      std::to_string(smallest) + " to " + std::to_string(largest) + " is needed";
+        explain_unsupported(std::string(variable) + "=" + text + ": a number from " +
+                            std::to_string(smallest) + " to " + std::to_string(largest) +
+                            " is needed");
         return false;
     }
     *out = value;
@@ -68,8 +54,8 @@ const device_limits *device_of_environment()
     for (const device_limits &d : known_devices)
         if (major >= 0 && d.cc == major * 10 + minor)
             return &d;
-    unsupported = std::string("emulator does not implement FAJIT_EMU_ARCH=") + text +
-                  "; it has 7.5, 8.0, 8.6, 8.7, 8.9, 9.0, 10.0, 10.3, 12.0 and 12.1";
+    explain_unsupported(std::string("emulator does not implement FAJIT_EMU_ARCH=") + text +
+                        "; it has 7.5, 8.0, 8.6, 8.7, 8.9, 9.0, 10.0, 10.3, 12.0 and 12.1");
     return nullptr;
 }
 
@@ -91,26 +77,7 @@ bool initialize()
     return true;
 }
 
-CUctx_st *context_new(int device, bool primary)
-{
-    CUctx_st *c = new CUctx_st{};
-    c->magic = CONTEXT_MAGIC;
-    c->device = device;
-    c->primary = primary;
-    c->legacy = stream_new(c, true);
-    return c;
-}
-
-// Under the lock.
-void context_delete(locked &lock, CUctx_st *c)
-{
-    for (CUstream s : std::vector<CUstream>(c->streams))
-        wait_for_stream(lock, s);
-    for (CUstream s : std::vector<CUstream>(c->streams))
-        stream_delete(lock, s);
-    c->magic = 0; // the memory stays: a stale handle must be recognized
-    c->legacy = nullptr;
-}
+} // namespace
 
 CUresult check_device(CUdevice device)
 {
@@ -121,32 +88,9 @@ CUresult check_device(CUdevice device)
                : CUDA_ERROR_INVALID_DEVICE;
 }
 
-} // namespace
-
-CUresult not_implemented(const char *what)
+const device_limits &limits_of(const CUctx_st *context)
 {
-    unsupported = std::string("emulator does not implement ") + what;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-void remember_failure(int error, const std::string &what)
-{
-    std::lock_guard<std::mutex> hold(failures().lock);
-    failures().error = error;
-    failures().what = what;
-}
-
-CUctx_st *current_context(CUresult *result)
-{
-    if (!driver().initialized) {
-        *result = CUDA_ERROR_NOT_INITIALIZED;
-        return nullptr;
-    }
-    CUctx_st *c = stack.empty() ? nullptr : stack.back();
-    *result = !c         ? CUDA_ERROR_INVALID_CONTEXT
-              : valid(c) ? static_cast<CUresult>(c->broken.error)
-                         : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return *result ? nullptr : c;
+    return driver().devices[context ? static_cast<size_t>(context->device) : 0];
 }
 
 } // namespace fajit_emu
@@ -173,91 +117,14 @@ EXPORT CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
-#define ERRORS(X)                                                                                  \
-    X(CUDA_SUCCESS, "no error")                                                                    \
-    X(CUDA_ERROR_INVALID_VALUE, "invalid argument")                                                \
-    X(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")                                                   \
-    X(CUDA_ERROR_NOT_INITIALIZED, "initialization error")                                          \
-    X(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected")                                  \
-    X(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal")                                         \
-    X(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid")                                  \
-    X(CUDA_ERROR_INVALID_CONTEXT, "invalid device context")                                        \
-    X(CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device")    \
-    X(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")                                        \
-    X(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state")          \
-    X(CUDA_ERROR_NOT_FOUND, "named symbol not found")                                              \
-    X(CUDA_ERROR_NOT_READY, "device not ready")                                                    \
-    X(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed")                                     \
-    X(CUDA_ERROR_ASSERT, "device-side assert triggered")                                           \
-    X(CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction was encountered")                    \
-    X(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address")                                         \
-    X(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure")                                      \
-    X(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "too many blocks in cooperative launch")            \
-    X(CUDA_ERROR_NOT_SUPPORTED, "operation not supported")                                         \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")   \
-    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,                                                       \
-      "operation failed due to a previous error during capture")                                   \
-    X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,                                                          \
-      "operation would make the legacy stream depend on a capturing blocking stream")              \
-    X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,                                                      \
-      "attempt to terminate a thread-local capture sequence from another thread")                  \
-    X(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster misconfiguration")                                 \
-    X(CUDA_ERROR_UNKNOWN, "unknown error")
-
-EXPORT CUresult cuGetErrorName(CUresult error, const char **name)
-{
-    switch (error) {
-#define NAME(CODE, TEXT)                                                                           \
-    case CODE:                                                                                     \
-        *name = #CODE;                                                                             \
-        return CUDA_SUCCESS;
-        ERRORS(NAME)
-#undef NAME
-    default:
-        *name = nullptr;
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-}
-
-static const char *plain_text(CUresult error)
-{
-    switch (error) {
-#define TEXT_OF(CODE, TEXT)                                                                        \
-    case CODE:                                                                                     \
-        return TEXT;
-        ERRORS(TEXT_OF)
-#undef TEXT_OF
-    default:
-        return nullptr;
-    }
-}
-
-EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
-{
-    *text = plain_text(error);
-    if (!*text)
-        return CUDA_ERROR_INVALID_VALUE;
-    std::string more;
-    if (error == CUDA_ERROR_NOT_SUPPORTED) {
-        more = unsupported;
-    } else {
-        std::lock_guard<std::mutex> hold(failures().lock);
-        if (failures().error == static_cast<int>(error))
-            more = failures().what;
-    }
-    if (error != CUDA_SUCCESS && !more.empty()) {
-        text_for_caller = std::string(*text) + ": " + more;
-        *text = text_for_caller.c_str();
-    }
-    return CUDA_SUCCESS;
-}
-
 // --- devices -------------------------------------------------------------------------------------
 
 EXPORT CUresult cuDeviceGetCount(int *count)
 {
     if (!driver().initialized)
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
     *count = static_cast<int>(driver().devices.size());
     return CUDA_SUCCESS;
 }
@@ -265,6 +132,8 @@ EXPORT CUresult cuDeviceGetCount(int *count)
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     CUresult result = check_device(ordinal);
+    if (!result && !device)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *device = ordinal;
     return result;
@@ -283,13 +152,70 @@ EXPORT CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     CUresult result = check_device(device);
+    if (!result && !bytes)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *bytes = DEVICE_MEMORY;
     return result;
 }
 
-static bool attribute_value(const device_limits &d, CUdevice_attribute attribute, int *value)
+// The same on every device.
+static const struct {
+    CUdevice_attribute attribute;
+    int value;
+} common_attributes[] = {
+    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, MULTIPROCESSORS},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, SHARED_WITHOUT_OPTIN},
+    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2147483647},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+    {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+    {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
+    {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 64},
+    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4 << 20},
+    {CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, 0},
+    {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
+    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 1},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
+    {CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, 0},
+    {CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT},
+    {CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 0},
+    {CU_DEVICE_ATTRIBUTE_TCC_DRIVER, 0},
+    {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0},
+    {CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 0},
+    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0},
+    {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0},
+    {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0},
+    {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0},
+#if CUDA_VERSION >= 12010
+    {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0},
+#endif
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
+};
+
+static bool attribute_value(int device, CUdevice_attribute attribute, int *value)
 {
+    const device_limits &d = driver().devices[static_cast<size_t>(device)];
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         *value = d.cc / 10;
@@ -297,14 +223,8 @@ static bool attribute_value(const device_limits &d, CUdevice_attribute attribute
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = d.cc % 10;
         return true;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = MULTIPROCESSORS;
-        return true;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
         *value = d.shared_optin;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-        *value = SHARED_WITHOUT_OPTIN;
         return true;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
         *value = d.shared_per_sm;
@@ -318,36 +238,19 @@ static bool attribute_value(const device_limits &d, CUdevice_attribute attribute
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
         *value = d.blocks_per_sm;
         return true;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-        *value = 32;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-        *value = 1024;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-        *value = 64;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-        *value = 2147483647;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-        *value = 65535;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-        *value = 65536;
-        return true;
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-        *value = 1;
-        return true;
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
         *value = d.cc >= 90;
         return true;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+        *value = device + 1;
+        return true;
     default:
+        for (const auto &common : common_attributes)
+            if (common.attribute == attribute) {
+                *value = common.value;
+                return true;
+            }
         return false;
     }
 }
@@ -359,124 +262,63 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
         return result;
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    return attribute_value(driver().devices[static_cast<size_t>(device)], attribute, value)
-               ? CUDA_SUCCESS
-               : not_implemented("this device attribute");
+    if (attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    return attribute_value(device, attribute, value) ? CUDA_SUCCESS
+                                                     : not_implemented("this device attribute");
 }
 
-// --- contexts ------------------------------------------------------------------------------------
-
-EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
-    locked lock(driver().lock);
     CUresult result = check_device(device);
-    if (result)
-        return result;
-    CUctx_st *&c = driver().primary[device];
-    if (!c || !valid(c))
-        c = context_new(device, true);
-    c->retains++;
-    *context = c;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    locked lock(driver().lock);
-    CUresult result = check_device(device);
-    if (result)
-        return result;
-    CUctx_st *c = driver().primary[device];
-    if (!valid(c) || c->retains == 0)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (--c->retains == 0)
-        context_delete(lock, c);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned, CUdevice device)
-{
-    locked lock(driver().lock);
-    CUresult result = check_device(device);
-    if (result)
-        return result;
-    *context = context_new(device, false);
-    stack.push_back(*context);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    locked lock(driver().lock);
-    if (!valid(context) || context->primary)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    context_delete(lock, context);
-    if (!stack.empty() && stack.back() == context)
-        stack.pop_back();
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
-{
-    if (!driver().initialized)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    *context = stack.empty() ? nullptr : stack.back();
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxSetCurrent(CUcontext context)
-{
-    if (!driver().initialized)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (context && !valid(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!stack.empty())
-        stack.pop_back();
-    if (context)
-        stack.push_back(context);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetDevice(CUdevice *device)
-{
-    CUresult result = CUDA_SUCCESS;
-    CUctx_st *c = current_context(&result);
-    if (c)
-        *device = c->device;
+    if (!result && (!major || !minor))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result) {
+        *major = driver().devices[static_cast<size_t>(device)].cc / 10;
+        *minor = driver().devices[static_cast<size_t>(device)].cc % 10;
+    }
     return result;
 }
 
-EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    if (!driver().initialized)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!valid(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    stack.push_back(context);
-    return CUDA_SUCCESS;
+    CUresult result = check_device(device);
+    if (!result && !uuid)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result) {
+        memcpy(uuid->bytes, "fajit emulator", 14);
+        uuid->bytes[14] = 0;
+        uuid->bytes[15] = static_cast<char>(device);
+    }
+    return result;
 }
 
-EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context)
+#undef cuDeviceGetUuid
+EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-    if (stack.empty())
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (context)
-        *context = stack.back();
-    stack.pop_back();
-    return CUDA_SUCCESS;
+    return cuDeviceGetUuid_v2(uuid, device);
 }
 
-EXPORT CUresult cuCtxSynchronize()
+EXPORT CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device)
 {
-    locked lock(driver().lock);
-    CUresult result = CUDA_SUCCESS;
-    CUctx_st *c = current_context(&result);
-    if (!c)
-        return result;
-    if ((result = check_capture()))
-        return result;
-    for (CUstream s : std::vector<CUstream>(c->streams))
-        if ((result = wait_for_stream(lock, s)))
-            return result;
-    return CUDA_SUCCESS;
+    CUresult result = check_device(device);
+    if (!result && (!id || size < 1))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        snprintf(id, static_cast<size_t>(size), "0000:%02X:00.0",
+                 static_cast<unsigned>(device + 1));
+    return result;
+}
+
+// Devices do not see each other's memory.
+EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    CUresult result = check_device(device);
+    if (!result)
+        result = check_device(peer);
+    if (!result && !can)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *can = 0;
+    return result;
 }

@@ -1,90 +1,13 @@
-// Launches: what the driver checks, and a grid's blocks on threads of the operating system.
+// Launches: what the driver checks.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <system_error>
-#include <thread>
 
 #include "driver.h"
-#include "print.h"
-#include "sanitizer.h"
 
 using namespace fajit_emu;
 
-namespace {
-
-struct geometry {
-    dim3 grid, block, cluster{0, 0, 0};
-    unsigned shared_bytes = 0;
-    bool cooperative = false, programmatic = false;
-};
-
-// All of a grid's blocks. Those of a cooperative launch run at once, each on a thread of its own.
-struct grid_run {
-    grid g;
-    std::atomic<uint64_t> next{0};
-    std::atomic<bool> stop{false};
-    uint64_t count = 0;
-    std::mutex lock;
-    failure first;
-
-    void one(uint64_t index)
-    {
-        failure why;
-        if (!block_run(g, index, &why)) {
-            stop = true;
-            std::lock_guard<std::mutex> hold(lock);
-            if (!first.error)
-                first = why;
-        }
-    }
-
-    void blocks()
-    {
-        for (;;) {
-            const uint64_t index = next++;
-            if (index >= count || stop)
-                return;
-            // Shared memory belongs to a thread of the operating system. To ThreadSanitizer it has
-            // to be new in every block.
-            if (under_thread_sanitizer())
-                std::thread([this, index] { one(index); }).join();
-            else
-                one(index);
-        }
-    }
-};
-
-// Below so many threads of a grid another thread of the operating system costs more than it saves.
-constexpr uint64_t WORTH_A_THREAD = 4096;
-
-failure run_grid(const grid &g, bool cooperative, unsigned threads)
-{
-    grid_run r;
-    r.g = g;
-    r.count = uint64_t{g.blocks.x} * g.blocks.y * g.blocks.z;
-    const uint64_t work = r.count * g.threads.x * g.threads.y * g.threads.z;
-    uint64_t wanted =
-        cooperative ? r.count : std::min({uint64_t{threads}, r.count, 1 + work / WORTH_A_THREAD});
-    std::vector<std::thread> others;
-    try {
-        while (others.size() + 1 < wanted)
-            others.emplace_back([&r] { r.blocks(); });
-    } catch (const std::system_error &) { // fewer do as well, unless they wait for each other
-        if (cooperative) {
-            r.stop = true;
-            r.first = {CUDA_ERROR_OUT_OF_MEMORY, "too few threads for a cooperative launch"};
-        }
-    }
-    r.blocks();
-    for (std::thread &t : others)
-        t.join();
-    if (const thread_sanitizer *watching = under_thread_sanitizer())
-        watching->acquire(&r.g); // all threads of the grid released it
-    return r.first;
-}
-
-int blocks_per_multiprocessor(const CUfunc_st *f, unsigned threads, unsigned shared_bytes)
+int fajit_emu::blocks_per_multiprocessor(const CUfunc_st *f, unsigned threads,
+                                         unsigned shared_bytes)
 {
     const device_limits &d = driver().devices[static_cast<size_t>(f->module->context->device)];
     const int rounded = static_cast<int>((threads + 31) / 32 * 32);
@@ -95,6 +18,14 @@ int blocks_per_multiprocessor(const CUfunc_st *f, unsigned threads, unsigned sha
         blocks = std::min(blocks, d.shared_per_sm / shared);
     return blocks;
 }
+
+namespace {
+
+struct geometry {
+    dim3 grid, block, cluster{0, 0, 0};
+    unsigned shared_bytes = 0;
+    bool cooperative = false, programmatic = false;
+};
 
 CUresult check_sizes(const geometry &l)
 {
@@ -146,65 +77,98 @@ CUresult check_launch(const CUctx_st *context, const CUfunc_st *f, const geometr
     return CUDA_SUCCESS;
 }
 
-// The parameters as the kernel finds them.
-std::shared_ptr<std::vector<uint64_t>> parameter_block(const kernel &k, void **params)
+// A block of parameters that the caller made: {POINTER, block, SIZE, &bytes, END}.
+CUresult read_extra(void **extra, const kernel &k, const unsigned char **block)
 {
-    auto block = std::make_shared<std::vector<uint64_t>>(k.parameter_bytes / 8 + 3);
-    unsigned char *at = reinterpret_cast<unsigned char *>(block->data());
-    for (unsigned i = 0; i < k.parameter_count; i++)
-        memcpy(at + k.parameters[i].offset, params[i], k.parameters[i].size);
-    return block;
+    size_t bytes = 0;
+    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            *block = static_cast<const unsigned char *>(extra[1]);
+        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            bytes = *static_cast<const size_t *>(extra[1]);
+        else
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return *block && bytes >= k.parameter_bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// 16 bytes is the largest alignment of a parameter.
-const unsigned char *aligned(const std::vector<uint64_t> &block, std::vector<uint64_t> *moved)
+// The parameters as the kernel finds them, at a multiple of 16, the largest alignment of one.
+CUresult read_parameters(const kernel &k, void **params, void **extra, kernel_call *call)
 {
-    if (reinterpret_cast<uintptr_t>(block.data()) % 16 == 0)
-        return reinterpret_cast<const unsigned char *>(block.data());
-    moved->assign(block.size() + 1, 0);
-    const size_t skip = reinterpret_cast<uintptr_t>(moved->data()) % 16 == 0 ? 0 : 1;
-    std::copy(block.begin(), block.end() - 1, moved->begin() + static_cast<ptrdiff_t>(skip));
-    return reinterpret_cast<const unsigned char *>(moved->data() + skip);
+    const unsigned char *block = nullptr;
+    CUresult result = CUDA_SUCCESS;
+    if ((params && extra) || (!params && !extra && k.parameter_count))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (extra && (result = read_extra(extra, k, &block)))
+        return result;
+    call->values.resize(k.parameter_bytes / 8 + 3);
+    if (reinterpret_cast<uintptr_t>(call->values.data()) % 16)
+        call->skip = 1;
+    unsigned char *to = reinterpret_cast<unsigned char *>(call->values.data() + call->skip);
+    for (unsigned i = 0; i < k.parameter_count; i++) {
+        const parameter &p = k.parameters[i];
+        const void *from = block ? block + p.offset : params[i];
+        if (!from)
+            return CUDA_ERROR_INVALID_VALUE;
+        memcpy(to + p.offset, from, p.size);
+        call->pointers.push_back(to + p.offset);
+    }
+    return CUDA_SUCCESS;
+}
+
+void describe(CUfunction f, const geometry &l, kernel_call *call)
+{
+    CUDA_KERNEL_NODE_PARAMS &p = call->params;
+    p.func = f;
+    p.gridDimX = l.grid.x;
+    p.gridDimY = l.grid.y;
+    p.gridDimZ = l.grid.z;
+    p.blockDimX = l.block.x;
+    p.blockDimY = l.block.y;
+    p.blockDimZ = l.block.z;
+    p.sharedMemBytes = l.shared_bytes;
+    p.kernelParams = call->pointers.data();
+    p.ctx = f->module->context;
 }
 
 CUresult launch(CUfunction f, const geometry &l, CUstream stream, void **params, void **extra)
 {
-    locked lock(driver().lock);
-    CUresult result = CUDA_SUCCESS;
-    CUctx_st *c = current_context(&result);
-    if (!c)
-        return result;
-    if (!f || f->magic != FUNCTION_MAGIC)
+    // Blocks of a multiprocessor that take part in programmatic dependent launch; every one that
+    // waits costs a thread of the operating system.
+    constexpr int RESIDENT = 2;
+    api_call c;
+    if (!c.context)
+        return c.result;
+    if (!(f = function_of(f, c.context)))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (extra)
-        return not_implemented("the `extra` argument of a launch");
-    if ((result = check_launch(c, f, l)))
-        return result;
-    if (f->code->parameter_count && !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    auto parameters = parameter_block(*f->code, params);
+    if ((c.result = check_launch(c.context, f, l)))
+        return c.result;
+    auto call = std::make_shared<kernel_call>();
+    if ((c.result = read_parameters(*f->code, params, extra, call.get())))
+        return c.result;
+    describe(f, l, call.get());
     grid g{};
     g.code = f->module->object->code;
     g.shared = &f->module->object->shared;
     g.function = f->code;
+    g.parameters = reinterpret_cast<const unsigned char *>(call->values.data() + call->skip);
     g.blocks = l.grid;
     g.threads = l.block;
     g.shared_bytes = l.shared_bytes;
     g.shuffled = driver().shuffled;
     g.seed = driver().seed;
-    const unsigned threads = driver().threads;
-    return enqueue(
-        lock, c, stream,
-        [g, parameters, threads, cooperative = l.cooperative,
-         object = f->module->object]() mutable {
-            std::vector<uint64_t> moved;
-            grid ready = g;
-            ready.parameters = aligned(*parameters, &moved);
-            const failure result = run_grid(ready, cooperative, threads);
-            print_show();
-            return result;
-        },
-        nullptr);
+    const int resident =
+        blocks_per_multiprocessor(f, l.block.x * l.block.y * l.block.z, l.shared_bytes);
+    job what;
+    what.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    what.programmatic = l.programmatic;
+    what.call = call;
+    what.run = [g, call, threads = driver().threads, cooperative = l.cooperative,
+                wave = static_cast<unsigned>(MULTIPROCESSORS * std::clamp(resident, 1, RESIDENT)),
+                object = f->module->object](operation &self) {
+        return grid_execute(g, self, cooperative, threads, wave);
+    };
+    return enqueue(c.context, stream, std::move(what), nullptr);
 }
 
 } // namespace
@@ -220,6 +184,18 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned 
     return launch(f, l, stream, params, extra);
 }
 
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
+                                          unsigned bx, unsigned by, unsigned bz,
+                                          unsigned shared_bytes, CUstream stream, void **params)
+{
+    geometry l;
+    l.grid = {gx, gy, gz};
+    l.block = {bx, by, bz};
+    l.shared_bytes = shared_bytes;
+    l.cooperative = true;
+    return launch(f, l, stream, params, nullptr);
+}
+
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
                                  void **extra)
 {
@@ -233,6 +209,9 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, voi
         const CUlaunchAttribute &a = config->attrs[i];
         switch (a.id) {
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY: // these are about speed
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
             break;
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
             l.cluster = {a.value.clusterDim.x, a.value.clusterDim.y, a.value.clusterDim.z};
@@ -250,17 +229,20 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, voi
     return launch(f, l, config->hStream, params, extra);
 }
 
-EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction f, int threads,
-                                                            size_t shared_bytes)
+EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
 {
-    locked lock(driver().lock);
-    if (!f || f->magic != FUNCTION_MAGIC)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!blocks || threads < 1 || threads > 1024)
+    api_call c;
+    if (!c.context)
+        return c.result;
+    if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    *blocks = shared_bytes > static_cast<size_t>(f->shared_dynamic_max)
-                  ? 0
-                  : blocks_per_multiprocessor(f, static_cast<unsigned>(threads),
-                                              static_cast<unsigned>(shared_bytes));
-    return CUDA_SUCCESS;
+    return enqueue(c.context, stream,
+                   {[function, argument](operation &) {
+                        inside_host_function(true);
+                        function(argument);
+                        inside_host_function(false);
+                        return failure{};
+                    },
+                    CU_GRAPH_NODE_TYPE_HOST},
+                   nullptr);
 }

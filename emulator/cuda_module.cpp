@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "driver.h"
@@ -96,14 +97,11 @@ bool find_shared(const unsigned char *object, size_t bytes, std::vector<shared_a
     return own != nullptr;
 }
 
-bool function_valid(const CUfunc_st *f)
-{
-    return f && f->magic == FUNCTION_MAGIC && f->module->magic == MODULE_MAGIC;
-}
+} // namespace
 
-CUresult load(CUctx_st *context, const void *image, CUmodule *out)
+CUresult fajit_emu::module_load(CUctx_st *context, const void *image, CUmodule *out)
 {
-    const device_limits &device = driver().devices[static_cast<size_t>(context->device)];
+    const device_limits &device = limits_of(context);
     image_head head;
     std::string problem;
     CUresult result = check_image(image, device.cc, &head);
@@ -126,144 +124,152 @@ CUresult load(CUctx_st *context, const void *image, CUmodule *out)
     }
     *loaded->code->runtime_slot = &block_runtime;
     CUmod_st *m = new CUmod_st{};
-    m->magic = MODULE_MAGIC;
     m->context = context;
     m->shared_static = static_cast<int>(head.static_shared_bytes);
     for (unsigned i = 0; i < loaded->code->kernel_count; i++) {
         auto f = std::make_unique<CUfunc_st>();
-        f->magic = FUNCTION_MAGIC;
         f->module = m;
         f->code = &loaded->code->kernels[i];
         f->shared_dynamic_max = std::max(0, SHARED_WITHOUT_OPTIN - m->shared_static);
         m->functions.push_back(std::move(f));
     }
     m->object = std::move(loaded);
-    driver().modules.insert(m);
+    driver().handles[m] = handle::MODULE;
+    for (auto &f : m->functions)
+        driver().handles[f.get()] = handle::FUNCTION;
     *out = m;
     return CUDA_SUCCESS;
 }
 
-} // namespace
+void fajit_emu::module_unload(CUmodule m)
+{
+    for (auto &f : m->functions)
+        driver().handles.erase(f.get());
+    driver().handles.erase(m);
+    delete m; // launches that are still queued keep the object
+}
+
+CUfunction fajit_emu::module_function(CUmodule m, const char *name)
+{
+    for (auto &f : m->functions)
+        if (strcmp(f->code->name, name) == 0)
+            return f.get();
+    return nullptr;
+}
 
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    locked lock(driver().lock);
-    CUresult result = CUDA_SUCCESS;
-    CUctx_st *c = current_context(&result);
-    if (!c || (result = check_capture()))
-        return result;
+    api_call c;
+    if (!c.context || (c.result = check_capture()))
+        return c.result;
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
-    return load(c, image, module);
+    return module_load(c.context, image, module);
+}
+
+// The options are about compiling PTX, which there is none of.
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
+                                   CUjit_option *options, void **values)
+{
+    if (count && (!options || !values))
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuModuleLoadData(module, image);
+}
+
+CUresult fajit_emu::read_image(const char *path, std::string *image)
+{
+    char buffer[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    for (size_t got; (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        image->append(buffer, got);
+    const bool good = !ferror(file);
+    fclose(file);
+    image_head head;
+    if (!good || image->size() < sizeof head)
+        return CUDA_ERROR_INVALID_IMAGE;
+    memcpy(&head, image->data(), sizeof head);
+    return head.object_bytes <= image->size() - sizeof head ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_IMAGE;
+}
+
+EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    std::string image;
+    if (!module || !path)
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = read_image(path, &image);
+    return result ? result : cuModuleLoadData(module, image.data());
+}
+
+EXPORT CUresult cuModuleLoadFatBinary(CUmodule *, const void *)
+{
+    return not_implemented("fat binaries");
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    locked lock(driver().lock);
-    CUresult result = CUDA_SUCCESS;
-    const bool known = module && module->magic == MODULE_MAGIC;
+    api_call c;
+    const bool known = valid(module) && !module->library;
     // After a kernel's failure the call fails as every other does, but nobody will call again.
-    const bool broken = known && valid(module->context) && module->context->broken.error;
-    if ((!current_context(&result) || (result = check_capture())) && !broken)
-        return result;
+    const bool broken = known && module->context->broken.error;
+    if ((!c.context || (c.result = check_capture())) && !broken)
+        return c.result;
     if (!known)
         return CUDA_ERROR_INVALID_HANDLE;
-    module->magic = 0;
-    for (auto &f : module->functions)
-        f->magic = 0;
-    driver().modules.erase(module);
-    delete module; // launches that are still queued keep the object
-    return result;
+    module_unload(module);
+    return c.result;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    locked lock(driver().lock);
-    CUresult result = CUDA_SUCCESS;
-    if (!current_context(&result))
-        return result;
-    if (!module || module->magic != MODULE_MAGIC)
+    api_call c;
+    if (!c.context)
+        return c.result;
+    if (!valid(module))
         return CUDA_ERROR_INVALID_HANDLE;
-    for (auto &f : module->functions)
-        if (strcmp(f->code->name, name) == 0) {
-            *function = f.get();
-            return CUDA_SUCCESS;
-        }
-    return CUDA_ERROR_NOT_FOUND;
-}
-
-EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction f)
-{
-    locked lock(driver().lock);
-    if (!function_valid(f))
-        return CUDA_ERROR_INVALID_HANDLE;
-    switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = static_cast<int>(max_threads_per_block(f));
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-        *value = f->module->shared_static;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-        *value = 0;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *value = 32; // as the compiler look-alike reports
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *value = f->shared_dynamic_max;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = driver().devices[static_cast<size_t>(f->module->context->device)].cc;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-        *value = f->nonportable_cluster;
-        return CUDA_SUCCESS;
-    default:
-        return not_implemented("this function attribute");
-    }
-}
-
-EXPORT CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int value)
-{
-    locked lock(driver().lock);
-    if (!function_valid(f))
-        return CUDA_ERROR_INVALID_HANDLE;
-    const device_limits &device = driver().devices[static_cast<size_t>(f->module->context->device)];
-    switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        if (value < 0 || value > device.shared_optin - f->module->shared_static)
-            return CUDA_ERROR_INVALID_VALUE;
-        f->shared_dynamic_max = value;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-        f->nonportable_cluster = value != 0;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        return value >= -1 && value <= 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default:
-        return not_implemented("setting this function attribute");
-    }
-}
-
-EXPORT CUresult cuFuncLoad(CUfunction f)
-{
-    locked lock(driver().lock);
-    return function_valid(f) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-EXPORT CUresult cuFuncGetParamInfo(CUfunction f, size_t index, size_t *offset, size_t *size)
-{
-    locked lock(driver().lock);
-    if (!function_valid(f))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (index >= f->code->parameter_count)
+    if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
-    if (offset)
-        *offset = f->code->parameters[index].offset;
-    if (size)
-        *size = f->code->parameters[index].size;
+    CUfunction found = module_function(module, name);
+    if (!found)
+        return CUDA_ERROR_NOT_FOUND;
+    *function = found;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module)
+{
+    locked lock(driver().lock);
+    if (!valid(module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = static_cast<unsigned>(module->functions.size());
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned count, CUmodule module)
+{
+    locked lock(driver().lock);
+    if (!valid(module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!functions || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count && i < module->functions.size(); i++)
+        functions[i] = module->functions[i].get();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *, size_t *, CUmodule, const char *)
+{
+    return not_implemented("the addresses of variables of a module");
+}
+
+EXPORT CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+    if (!mode)
+        return CUDA_ERROR_INVALID_VALUE;
+    *mode = CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }
