@@ -31,6 +31,7 @@ void context_delete(locked &lock, CUctx_st *c)
         stream_delete(s);
     free_memory_of(c);
     driver().handles.erase(c);
+    driver().past_contexts.push_back(c);
     c->legacy = nullptr;
     c->of_thread.clear();
 }

@@ -73,7 +73,7 @@ class grid_run final : public succession {
 bool grid_run::add_thread()
 {
     try {
-        others.emplace_back([this] { blocks(); });
+        others.push_back(start_thread([this] { blocks(); }));
     } catch (const std::system_error &) {
         return false;
     }
@@ -105,7 +105,7 @@ void grid_run::blocks()
         // Shared memory belongs to a thread of the operating system. To ThreadSanitizer it has to
         // be new in every block.
         if (under_thread_sanitizer())
-            std::thread([this, index] { block(index); }).join();
+            start_thread([this, index] { block(index); }).join();
         else
             block(index);
     }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "sanitizer.h"
 
 namespace fajit_emu {
 
@@ -136,7 +137,7 @@ void stream_serve(CUstream s)
         return;
     s->workers++;
     s->idle++;
-    std::thread(worker, s).detach();
+    start_thread([s] { worker(s); }).detach();
 }
 
 CUstream stream_of(CUctx_st *context, CUstream stream)

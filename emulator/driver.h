@@ -220,6 +220,7 @@ struct driver_state {
     std::vector<device_limits> devices;
     std::map<int, CUctx_st *> primary;
     std::map<int, unsigned> primary_flags;
+    std::vector<CUctx_st *> past_contexts; // may still be current somewhere
     std::map<CUdeviceptr, allocation> allocations, host_allocations;
     std::atomic<size_t> memory_used{0};
     std::unordered_map<const void *, handle> handles;

@@ -4,6 +4,7 @@
 #define FAJIT_EMU_SANITIZER_H
 
 #include <cstddef>
+#include <thread>
 
 namespace fajit_emu {
 
@@ -28,10 +29,25 @@ struct thread_sanitizer {
     void (*ignore_writes_end)(const char *, int);
 };
 
+// Starts a thread of the operating system. The loader frees the thread-local memory of those that
+// ended then, in which emulated threads have read, and ThreadSanitizer knows of no order between.
+template <class F> std::thread start_thread(F run);
+
 // Null: the process has none.
 const address_sanitizer *under_address_sanitizer();
 const thread_sanitizer *under_thread_sanitizer();
 bool under_undefined_sanitizer();
+
+template <class F> std::thread start_thread(F run)
+{
+    const thread_sanitizer *watching = under_thread_sanitizer();
+    if (watching)
+        watching->ignore_writes_begin(__FILE__, __LINE__);
+    std::thread started(run);
+    if (watching)
+        watching->ignore_writes_end(__FILE__, __LINE__);
+    return started;
+}
 
 } // namespace fajit_emu
 

@@ -248,12 +248,12 @@ Test(emulator_driver, a_failed_kernel_breaks_its_context)
     GOOD(CU(cuModuleGetFunction)(&f, w.module, "trap"));
     GOOD(start(&w, f, 1, w.a));
     GOOD(CU(cuEventRecord)(e, w.a));
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, CU(cuStreamSynchronize)(w.a));
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, CU(cuStreamSynchronize)(w.b));
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, CU(cuCtxSynchronize)());
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, CU(cuMemAlloc)(&p, 16));
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, start(&w, w.add, 1, w.b));
-    GIVES(CUDA_ERROR_ILLEGAL_INSTRUCTION, CU(cuEventQuery)(e));
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuStreamSynchronize)(w.a));
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuStreamSynchronize)(w.b));
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuCtxSynchronize)());
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuMemAlloc)(&p, 16));
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, start(&w, w.add, 1, w.b));
+    GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuEventQuery)(e));
     close_device(&w.f, w.ctx);
 }
 

@@ -4,7 +4,12 @@
 
 #include "emulated_fixture.h"
 
-enum { THREADS = 32, MAX_BLOCKS = 40, MAX_COUNT = THREADS * MAX_BLOCKS, OLD = 0x07070707 };
+enum {
+    BLOCK_THREADS = 32,
+    MAX_BLOCKS = 40,
+    MAX_COUNT = BLOCK_THREADS * MAX_BLOCKS,
+    OLD = 0x07070707
+};
 
 #define LET "fajit::let_successor_start();"
 #define WAIT "fajit::wait_for_predecessor();"
@@ -43,7 +48,7 @@ static void launch(const fa_kernel *kernel, void *in, void *out, int add, uint32
     const fa_param params[] = {{&in, sizeof in}, {&out, sizeof out}, {&add, sizeof add}};
     fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
     args.tmpl = (fa_template_args){
-        .grid = {blocks}, .block = {THREADS}, .params = params, .param_count = 3};
+        .grid = {blocks}, .block = {BLOCK_THREADS}, .params = params, .param_count = 3};
     OK(fa_launch(kernel, &args, stream));
 }
 
@@ -91,7 +96,7 @@ static void chain_check(chain *c, uint32_t early, int first, int rest)
     const char *why = "";
     cr_assert(gpu_synchronize(c->stream, &why), "%s", why);
     gpu_download(out, c->buffer[c->length], sizeof out);
-    for (uint32_t i = 0; i < c->blocks * THREADS; i++) {
+    for (uint32_t i = 0; i < c->blocks * BLOCK_THREADS; i++) {
         const int expected = i < early ? first : rest;
         cr_assert_eq(out[i], expected, "element %u: %d, not %d", i, out[i], expected);
     }
@@ -156,7 +161,7 @@ static const expectation expectations[] = {
     {"more blocks than a wave, without waiting",
      {{LET, "", "", false}, {"", "", "", true}},
      MAX_BLOCKS,
-     8 * THREADS,
+     8 * BLOCK_THREADS,
      OLD + 10,
      11},
     {"more blocks than a wave, waiting",
