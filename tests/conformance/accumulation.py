@@ -9,8 +9,8 @@ far joins each group; all terms of a group are aligned to the greatest exponent 
 product's is the sum of its factors', a subnormal factor's the least there is; zeros have none);
 what lies more than F bits below that is cut off, toward zero or down; the sum is exact, and is
 rounded to the type of the sums at the end of the group, toward zero (a result that becomes zero
-loses its sign) or to nearest. C is the sum that the first group joins, or is added to the last one's
-as float32, to nearest. Needs NumPy.
+loses its sign) or to nearest. C is the sum that the first group joins, or is added to that of the
+last group as float32, to nearest. Needs NumPy.
 """
 
 import itertools
@@ -145,7 +145,8 @@ def add_group(significand, exponent, unit, c, rule, form):
 
 
 def add_floats(x, y):
-    total = x.astype(np.uint32).view(np.float32) + y.astype(np.uint32).view(np.float32)
+    with np.errstate(over="ignore"):
+        total = x.astype(np.uint32).view(np.float32) + y.astype(np.uint32).view(np.float32)
     return total.view(np.uint32).astype(np.int64)
 
 
@@ -164,9 +165,8 @@ class Case:
     def unexplained(self, rule):
         d = self.c if rule.c == "first" else np.zeros_like(self.c)
         for group in self.groups[rule.groups]:
-            d = add_group(
-                self.significand[..., group], self.exponent[..., group], self.unit, d, rule, self.form
-            )
+            m, e = self.significand[..., group], self.exponent[..., group]
+            d = add_group(m, e, self.unit, d, rule, self.form)
         if rule.c == "last":
             d = add_floats(d, self.c)
         return int((d != self.d).sum())
