@@ -92,7 +92,8 @@ __device__ __forceinline__ fragment_c<C> mma(const fragment_a<A, K> &, const fra
     {                                                                                              \
         fragment_c<f32> d;                                                                         \
         fajit_emu::mma<fajit_emu::format::TYPE_A, fajit_emu::format::TYPE_B, K,                    \
-                       fajit_emu::floats>(a.word, b.word, c.value, d.value, at.site(INSTRUCTION)); \
+                       fajit_emu::float_sum>(a.word, b.word, c.value, d.value,                     \
+                                             at.site(INSTRUCTION));                                \
         return d;                                                                                  \
     }
 #define FAJIT_MMA_TO_F16(INSTRUCTION, K)                                                           \
@@ -101,7 +102,7 @@ __device__ __forceinline__ fragment_c<C> mma(const fragment_a<A, K> &, const fra
         place at = place::here())                                                                  \
     {                                                                                              \
         fragment_c<f16> d;                                                                         \
-        fajit_emu::mma<fajit_emu::format::f16, fajit_emu::format::f16, K, fajit_emu::halves>(      \
+        fajit_emu::mma<fajit_emu::format::f16, fajit_emu::format::f16, K, fajit_emu::half_sum>(    \
             a.word, b.word, c.word, d.word, at.site(INSTRUCTION));                                 \
         return d;                                                                                  \
     }

@@ -254,6 +254,7 @@ Test(emulator_driver, a_failed_kernel_breaks_its_context)
     GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuMemAlloc)(&p, 16));
     GIVES(CUDA_ERROR_LAUNCH_FAILED, start(&w, w.add, 1, w.b));
     GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuEventQuery)(e));
+    free(w.image);
     close_device(&w.f, w.ctx);
 }
 

@@ -300,6 +300,8 @@ static void expect_broken(const kernel_text *text, const char *word)
     chain_launch(&c);
     cr_expect_not(gpu_synchronize(c.stream, &why), "it went through");
     cr_expect(strstr(why, word) != NULL, "no '%s' in: %s", word, why);
+    for (int j = 0; j < c.length; j++) /* its memory went with the context */
+        fa_kernel_release(c.kernel[j]);
     close_device(&f, ctx);
 }
 

@@ -44,7 +44,11 @@ inline float unit_lg2(float x)
     if (!(x >= 0.0f))
         return __uint_as_float(x == 0.0f ? 0xff800000u : NAN_BITS);
     const double y = log2(static_cast<double>(x));
-    return x > 0.5f && x < 2.0f ? granular(y, 0x1p-21) : coarse(y, 22);
+    if (!(x > 0.5f && x < 2.0f))
+        return coarse(y, 22);
+    const float z = granular(y, 0x1p-21);
+    // Zero for 1 alone, so that __powf of its neighbours is not 1 for every power.
+    return z == 0.0f && x != 1.0f ? __builtin_copysignf(0x1p-22f, x - 1.0f) : z;
 }
 inline float unit_rcp(float x)
 {

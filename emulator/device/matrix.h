@@ -101,141 +101,206 @@ constexpr int bits_of(format of)
     return of == format::tf32 ? 32 : of == format::f16 || of == format::bf16 ? 16 : 8;
 }
 
-// Element `index` of a register.
-template <format OF> inline double decode(unsigned word, int index)
+constexpr int OF_ZERO = -10000, OF_INFINITY = 30000; // exponents that no sum with others hides
+
+// What the units make of an element. Its exponent is as the format stores it: that of a subnormal
+// number is the least normal one's.
+struct element {
+    double value;
+    int exponent;
+};
+
+inline double power_of_two(int exponent)
+{
+    return __longlong_as_double(static_cast<long long>(exponent + 1023) << 52);
+}
+
+// From a code with FRACTION bits below its exponent, which is BIAS for 1. All is done in integers
+// and double, since --ftz=true does not change mma.
+template <int FRACTION, int BIAS> inline element element_of(unsigned code)
+{
+    constexpr unsigned ONE = 1u << FRACTION, HIGHEST = 2 * BIAS + 1;
+    const unsigned field = code >> FRACTION & HIGHEST, fraction = code & (ONE - 1);
+    const double sign = code >> FRACTION & (HIGHEST + 1) ? -1.0 : 1.0;
+    if (field == HIGHEST)
+        return {sign * (fraction ? __builtin_nan("") : __builtin_inf()), OF_INFINITY};
+    if ((field | fraction) == 0)
+        return {sign * 0.0, OF_ZERO};
+    const int exponent = static_cast<int>(field ? field : 1) - BIAS;
+    return {sign * static_cast<int>(field ? fraction | ONE : fraction) *
+                power_of_two(exponent - FRACTION),
+            exponent};
+}
+
+// A number of C and D, and of a sum between them.
+struct half_sum {
+    using code = unsigned short;
+    static constexpr int FRACTION = 10, BIAS = 15;
+    static constexpr bool TO_NEAREST = true;
+};
+struct float_sum {
+    using code = unsigned;
+    static constexpr int FRACTION = 23, BIAS = 127;
+    static constexpr bool TO_NEAREST = false;
+};
+
+template <class SUM> inline element element_of(unsigned code)
+{
+    return element_of<SUM::FRACTION, SUM::BIAS>(code);
+}
+
+inline unsigned half_from_e4m3(unsigned code)
+{
+    const unsigned sign = (code & 0x80u) << 8, size = code & 0x7fu;
+    if (size == 0)
+        return sign;
+    if (size < 8 || size == 0x7f) // subnormal, NaN
+        return half_from_float(float_from_e4m3(code));
+    return sign | (size << 7) + (8u << 10); // the biases are 8 apart
+}
+
+// Element `index` of a register. On sm_90 fp8 is converted to half, and multiplied as such.
+template <format OF> inline element decode(unsigned word, int index)
 {
     const unsigned bits = word >> index * bits_of(OF) % 32;
     if constexpr (OF == format::f16)
-        return static_cast<double>(float_from_half(static_cast<unsigned short>(bits)));
+        return element_of<half_sum>(bits);
     else if constexpr (OF == format::bf16)
-        return static_cast<double>(__uint_as_float(bits << 16));
+        return element_of<float_sum>(bits << 16);
     else if constexpr (OF == format::tf32)
-        return static_cast<double>(__uint_as_float(bits & 0xffffe000u)); // the rest is ignored
+        return element_of<float_sum>(bits & 0xffffe000u); // the rest is ignored
     else if constexpr (OF == format::fp8_e4m3)
-        return static_cast<double>(float_from_e4m3(bits & 0xffu));
+        return element_of<half_sum>(half_from_e4m3(bits & 0xffu));
     else
-        return static_cast<double>(float_from_e5m2(bits & 0xffu));
+        return element_of<half_sum>((bits & 0xffu) << 8); // the same number
 }
 
-// a + b = sum + error, exactly (Knuth).
-struct exact_pair {
-    double sum, error;
+// The code of units * 2^exponent, to nearest even or cut toward zero. What the cut makes zero
+// has no sign any more.
+template <class SUM, bool TO_NEAREST = SUM::TO_NEAREST>
+inline unsigned code_of(long long units, int exponent)
+{
+    constexpr unsigned INFINITE = (2u * SUM::BIAS + 1) << SUM::FRACTION;
+    unsigned long long size = static_cast<unsigned long long>(units < 0 ? -units : units);
+    if (size == 0)
+        return 0;
+    const int first = max(63 - __builtin_clzll(size) + exponent, 1 - SUM::BIAS),
+              last = first - SUM::FRACTION, dropped = last - exponent;
+    if (dropped > 62)
+        size = 0;
+    else if (dropped > 0)
+        size = (size + (TO_NEAREST ? (1ull << (dropped - 1)) - 1 + (size >> dropped & 1) : 0)) >>
+               dropped;
+    else
+        size <<= -dropped;
+    if (size == 0 && !TO_NEAREST)
+        return 0;
+    if (first > SUM::BIAS)
+        size = INFINITE;
+    else // the leading 1 of what is not subnormal adds the last unit to the exponent's field
+        size += static_cast<unsigned long long>(first + SUM::BIAS - 1) << SUM::FRACTION;
+    return static_cast<unsigned>(size) | (units < 0 ? INFINITE + (1u << SUM::FRACTION) : 0);
+}
+
+// Of infinity or NaN.
+template <class SUM> inline unsigned code_of_infinity(double x)
+{
+    constexpr unsigned INFINITE = (2u * SUM::BIAS + 1) << SUM::FRACTION;
+    if (__builtin_isnan(x))
+        return INFINITE | (INFINITE - 1);
+    return INFINITE | (x < 0.0 ? INFINITE + (1u << SUM::FRACTION) : 0);
+}
+
+// K elements of a row of A or of a column of B.
+template <int K> struct elements {
+    double value[K];
+    int exponent[K];
 };
 
-inline exact_pair add_exactly(double a, double b)
-{
-    const double sum = a + b, part = sum - a;
-    return {sum, (a - (sum - part)) + (b - part)};
-}
+// How a tensor core adds: measured on an H200, documented nowhere. tests/conformance/accumulation.py
+// shows that it explains what was recorded. The products and c are aligned to the greatest of their
+// exponents, a product's being the sum of its factors'. What lies more than KEPT bits below it is
+// cut off, of each toward zero. What is left is added exactly, and the sum rounded once.
+constexpr int KEPT = 25;
 
-// The last bit of a double set, on the side of zero: such a number rounds further as the exact one
-// would that is `error` away from it.
-inline double to_odd(double sum, double error)
+template <class SUM, int K>
+inline unsigned add_products(const elements<K> &a, const elements<K> &b, element c)
 {
-    unsigned long long bits;
-    if (error == 0.0)
-        return sum;
-    __builtin_memcpy(&bits, &sum, sizeof bits);
-    if ((error < 0.0) != (sum < 0.0))
-        bits--;
-    bits |= 1;
-    __builtin_memcpy(&sum, &bits, sizeof sum);
-    return sum;
-}
-
-// The sum of `count` numbers, any cancellation included, rounded to odd.
-inline double sum_exactly(const double *terms, int count)
-{
-    double parts[64]; // do not overlap; the largest is the last
-    int used = 0;
-    for (int i = 0; i < count; i++) {
-        double x = terms[i];
-        int kept = 0;
-        for (int k = 0; k < used; k++) {
-            const exact_pair y = add_exactly(x, parts[k]);
-            if (y.error != 0.0)
-                parts[kept++] = y.error;
-            x = y.sum;
-        }
-        parts[kept++] = x;
-        used = kept;
+    int top = c.exponent;
+    for (int k = 0; k < K; k++)
+        top = max(top, a.exponent[k] + b.exponent[k]);
+    if (top < OF_ZERO / 2)
+        return 0;
+    if (top > OF_INFINITY / 2) {
+        for (int k = 0; k < K; k++)
+            c.value += a.value[k] * b.value[k];
+        return code_of_infinity<SUM>(c.value);
     }
-    exact_pair top{parts[used - 1], 0.0};
-    for (int k = used - 2; k >= 0 && top.error == 0.0; k--)
-        top = add_exactly(top.sum, parts[k]);
-    return to_odd(top.sum, top.error);
+    const double scale = power_of_two(KEPT - top);
+    long long sum = static_cast<long long>(c.value * scale);
+    for (int k = 0; k < K; k++)
+        sum += static_cast<long long>(a.value[k] * b.value[k] * scale);
+    return code_of<SUM>(sum, top - KEPT);
 }
 
-// Toward zero. `odd` sets the last bit of what is not exact.
-inline float cut(double x, bool odd)
+// To nearest even, subnormal numbers included.
+inline unsigned add_floats(element a, element b)
 {
-    float y = static_cast<float>(x);
-    unsigned bits = __float_as_uint(y);
-    if (__builtin_isnan(x))
-        return __uint_as_float(0x7fffffffu);
-    if (__builtin_fabs(static_cast<double>(y)) > __builtin_fabs(x))
-        bits--;
-    if (odd && static_cast<double>(y) != x)
-        bits |= 1;
-    return __uint_as_float(bits);
-}
-
-// The one step that is a model. Taken here: the products and their sum with c are exact, and the
-// sum is rounded once, toward zero to float32, to nearest even to float16. Tensor cores align the
-// terms to the largest and cut off what then lies below some bit, which is not documented; their
-// rule belongs in this function alone.
-template <int K, bool TO_HALF>
-inline float accumulate(const double (&a)[K], const double (&b)[K], float c)
-{
-    double terms[K + 1], sum = terms[K] = static_cast<double>(c);
-    bool lost = false;
-    for (int k = 0; k < K; k++) {
-        terms[k] = a[k] * b[k];
-        const exact_pair next = add_exactly(sum, terms[k]);
-        sum = next.sum;
-        lost |= next.error != 0.0;
-    }
-    if (lost && __builtin_isfinite(sum))
-        sum = sum_exactly(terms, K + 1);
-    return cut(sum, TO_HALF);
+    const double sum = a.value + b.value; // to float32 it rounds as the exact one
+    const long long bits = __double_as_longlong(sum), fraction = bits & ((1ll << 52) - 1);
+    if (a.exponent == OF_INFINITY || b.exponent == OF_INFINITY)
+        return code_of_infinity<float_sum>(sum);
+    if (sum == 0.0)
+        return static_cast<unsigned>(bits >> 32);
+    const long long size = fraction | 1ll << 52;
+    return code_of<float_sum, true>(bits < 0 ? -size : size,
+                                    static_cast<int>(bits >> 52 & 0x7ff) - 1075);
 }
 
 // A lane's four elements of C and D.
-struct halves {
-    unsigned short at[4];
-};
-struct floats {
-    float at[4];
-};
-
-inline float get_element(const halves &from, int i)
-{
-    return float_from_half(from.at[i]);
-}
-inline float get_element(const floats &from, int i)
-{
-    return from.at[i];
-}
-inline void put_element(halves &to, int i, float x)
-{
-    to.at[i] = half_from_float(x);
-}
-inline void put_element(floats &to, int i, float x)
-{
-    to.at[i] = x;
-}
-
-template <class T> struct mma_share {
+template <class SUM> struct mma_share {
     bool whole;
     const unsigned *a, *b;
-    T c, d;
+    typename SUM::code c[4], d[4];
 };
 
-template <format A, format B, int K, class T> inline void multiply(void *const *brought, unsigned)
+// The products are added in this many groups of K elements; k % 4 of fp8 decides on the group.
+constexpr int groups_of(format of)
+{
+    return bits_of(of) == 8 ? 2 : 1;
+}
+
+template <int GROUPS, int K> struct operand {
+    elements<K> group[GROUPS];
+
+    void put(int k, element x)
+    {
+        elements<K> &to = group[GROUPS == 1 ? 0 : k % 4 / 2];
+        const int at = GROUPS == 1 ? k : k / 4 * 2 + k % 2;
+        to.value[at] = x.value;
+        to.exponent[at] = x.exponent;
+    }
+};
+
+// c joins the products; on sm_90 that is otherwise for fp8, whose second group adds to the first, and
+// an ordinary addition comes last.
+template <class SUM, int GROUPS, int K>
+inline unsigned multiply_add(const operand<GROUPS, K> &a, const operand<GROUPS, K> &b, unsigned c)
+{
+    if constexpr (GROUPS == 1)
+        return add_products<SUM>(a.group[0], b.group[0], element_of<SUM>(c));
+    unsigned sum = 0;
+    for (int i = 0; i < GROUPS; i++)
+        sum = add_products<SUM>(a.group[i], b.group[i], element_of<SUM>(sum));
+    return add_floats(element_of<SUM>(sum), element_of<SUM>(c));
+}
+
+template <format A, format B, int K, class SUM> inline void multiply(void *const *brought, unsigned)
 {
     constexpr int IN_A = 32 / bits_of(A), IN_B = 32 / bits_of(B); // elements of a register
-    mma_share<T> *const *shares = reinterpret_cast<mma_share<T> *const *>(brought);
-    double a[16][K], b[8][K];
+    constexpr int GROUPS = groups_of(A);
+    mma_share<SUM> *const *shares = reinterpret_cast<mma_share<SUM> *const *>(brought);
+    operand<GROUPS, K / GROUPS> a[16], b[8];
     if (!is_whole_warp(brought))
         return;
     for (int l = 0; l < 32; l++) {
@@ -243,31 +308,30 @@ template <format A, format B, int K, class T> inline void multiply(void *const *
         const int group = l / 4, member = l % 4;
         for (int i = 0; i < K / 2; i++) {
             const int word = i / IN_A, index = i % IN_A;
-            a[group + word % 2 * 8][word / 2 * 4 * IN_A + member * IN_A + index] =
-                decode<A>(shares[l]->a[word], index);
+            a[group + word % 2 * 8].put(word / 2 * 4 * IN_A + member * IN_A + index,
+                                        decode<A>(shares[l]->a[word], index));
         }
         for (int i = 0; i < K / 4; i++)
-            b[group][i / IN_B * 4 * IN_B + member * IN_B + i % IN_B] =
-                decode<B>(shares[l]->b[i / IN_B], i % IN_B);
+            b[group].put(i / IN_B * 4 * IN_B + member * IN_B + i % IN_B,
+                         decode<B>(shares[l]->b[i / IN_B], i % IN_B));
     }
     for (int l = 0; l < 32; l++)
         for (int i = 0; i < 4; i++) {
             const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            put_element(shares[l]->d, i,
-                        accumulate<K, sizeof(T) == sizeof(halves)>(a[row], b[column],
-                                                                   get_element(shares[l]->c, i)));
+            shares[l]->d[i] = static_cast<typename SUM::code>(
+                multiply_add<SUM>(a[row], b[column], shares[l]->c[i]));
         }
 }
 
-// T is floats or halves; `from` and `to` point at a lane's registers of C and D.
-template <format A, format B, int K, class T>
+// `from` and `to` point at a lane's registers of C and D.
+template <format A, format B, int K, class SUM>
 inline void mma(const unsigned *a, const unsigned *b, const void *from, void *to, const site &where)
 {
-    mma_share<T> mine{false, a, b, {}, {}};
-    __builtin_memcpy(&mine.c, from, sizeof mine.c);
-    host->meet({WARP, FULL_WARP, 0}, where, &mine, multiply<A, B, K, T>);
+    mma_share<SUM> mine{false, a, b, {}, {}};
+    __builtin_memcpy(mine.c, from, sizeof mine.c);
+    host->meet({WARP, FULL_WARP, 0}, where, &mine, multiply<A, B, K, SUM>);
     need_whole_warp(mine.whole, where);
-    __builtin_memcpy(to, &mine.d, sizeof mine.d);
+    __builtin_memcpy(to, mine.d, sizeof mine.d);
 }
 
 } // namespace fajit_emu

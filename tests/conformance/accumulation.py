@@ -1,34 +1,73 @@
-"""Finds the rule by which the tensor cores of a GPU add, from what conformance_record wrote.
+"""The rule by which the tensor cores of a GPU add, checked against what conformance_record wrote.
 
-    accumulation.py FOLDER [CASE]...
+    accumulation.py [--search] FOLDER [CASE]...
 
-For each case mma_* of FOLDER it prints the rules of the family below that explain most of the
-outputs, with how many they leave unexplained. The family: the K products are taken in groups of so
-many, and the sum so far joins each group; all terms of a group are aligned to the greatest exponent
-among them (a product's is the sum of its factors' exponents); what lies more than F bits below that
-is cut off; the sum is exact, and is rounded at the end of the group. Needs NumPy.
+For each case mma_* of FOLDER it prints how many outputs the emulator's rule (RULES) leaves
+unexplained, and fails if there are any. --search goes through the family that the rule is of, and
+prints the members that explain most. The family: the K products are taken in groups, and the sum so
+far joins each group; all terms of a group are aligned to the greatest exponent among them (a
+product's is the sum of its factors', a subnormal factor's the least there is; zeros have none);
+what lies more than F bits below that is cut off, toward zero or down; the sum is exact, and is
+rounded to the type of the sums at the end of the group, toward zero (a result that becomes zero
+loses its sign) or to nearest. C is the sum that the first group joins, or is added to that of the
+last group as float32, to nearest. Needs NumPy.
 """
 
 import itertools
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-# name: element bits, mantissa bits, bias, K
+FLOAT, HALF = (32, 23, 127), (16, 10, 15)  # bits, mantissa bits, bias
+TF32 = (19, 10, 127)
+
+# name: type of the elements, K, type of the sums
 CASES = {
-    "mma_f16": (16, 10, 15, 16),
-    "mma_f16_k8": (16, 10, 15, 8),
-    "mma_bf16": (16, 7, 127, 16),
-    "mma_tf32": (32, 10, 127, 8),
-    "mma_e4m3": (8, 3, 7, 32),
-    "mma_e5m2": (8, 2, 15, 32),
+    "mma_f16": (HALF, 16, FLOAT),
+    "mma_f16_k8": (HALF, 8, FLOAT),
+    "mma_bf16": ((16, 7, 127), 16, FLOAT),
+    "mma_tf32": (TF32, 8, FLOAT),
+    "mma_e4m3": ((8, 3, 7), 32, FLOAT),
+    "mma_e5m2": ((8, 2, 15), 32, FLOAT),
+    "mma_half_sums": (HALF, 16, HALF),
 }
 FAR = -10000  # exponent of a term that is zero
 
 
-def split(bits, mantissa_bits, bias, width):
-    """Signed significand (an integer) and exponent of its last bit's weight plus mantissa_bits."""
+class Rule(NamedTuple):
+    groups: str  # a key of groupings()
+    F: int
+    cut: str  # "toward zero", "down"
+    rounded: str  # "toward zero", "to nearest"
+    c: str  # "first", "last"
+
+
+ONE_GROUP = Rule("all at once", 25, "toward zero", "toward zero", "first")
+# On sm_90 the compiler makes two products of halves, and an addition, of one of fp8.
+TWO_PRODUCTS = Rule("k % 4 < 2, then the others", 25, "toward zero", "toward zero", "last")
+RULES = {
+    "mma_e4m3": TWO_PRODUCTS,
+    "mma_e5m2": TWO_PRODUCTS,
+    "mma_half_sums": ONE_GROUP._replace(rounded="to nearest"),
+}
+
+
+def groupings(K):
+    k = np.arange(K)
+    low = k % 4 < 2
+    found = {f"of {size} in a row": np.split(k, K // size) for size in (4, 8, 16) if size < K}
+    found["all at once"] = [k]
+    if K == 32:
+        found["k % 4 < 2, then the others"] = [k[low], k[~low]]
+        found["k % 4 >= 2, then the others"] = [k[~low], k[low]]
+    return found
+
+
+def split(bits, form):
+    """Signed significand (an integer) and the exponent that its first bit would have."""
+    width, mantissa_bits, bias = form
     magnitude = bits & ((1 << (width - 1)) - 1)
     exponent, fraction = magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1)
     significand = np.where(exponent > 0, fraction | (1 << mantissa_bits), fraction)
@@ -38,111 +77,128 @@ def split(bits, mantissa_bits, bias, width):
 
 def elements(words, width):
     """(warps, lanes, words) -> (warps, lanes, words, elements of a word)."""
-    if width == 32:  # tf32: the upper 19 bits
+    if width == 19:  # the upper bits of the word
         return (words >> 13)[..., None]
     return np.stack([words >> s & ((1 << width) - 1) for s in range(0, 32, width)], axis=-1)
 
 
-def matrices(inputs, width, K):
+def matrices(inputs, width, K, width_c):
     """A as (warps, 16, K), B as (warps, 8, K), C as (warps, 16, 8), all as bits."""
-    per = 32 // width
-    words_a, words_b = K // 2 // per, K // 4 // per
-    inputs = inputs.reshape(-1, 32, words_a + words_b + 4).astype(np.int64)
+    per, per_c = 32 // width, 32 // width_c
+    words_a, words_b, words_c = K // 2 // per, K // 4 // per, 4 // per_c
+    inputs = inputs.reshape(-1, 32, words_a + words_b + words_c).astype(np.int64)
     warps = len(inputs)
     a, b = np.zeros((warps, 16, K), np.int64), np.zeros((warps, 8, K), np.int64)
-    c = np.zeros((warps, 16, 8), np.int64)
     ea = elements(inputs[..., :words_a], width)
     eb = elements(inputs[..., words_a : words_a + words_b], width)
-    for lane, i in itertools.product(range(32), range(max(words_a, 4))):
+    for lane, i, j in itertools.product(range(32), range(words_a), range(per)):
         g, t = lane // 4, lane % 4
-        for j in range(per):
-            if i < words_a:
-                a[:, g + 8 * (i % 2), per * t + j + 4 * per * (i // 2)] = ea[:, lane, i, j]
-            if i < words_b:
-                b[:, g, per * t + j + 4 * per * i] = eb[:, lane, i, j]
-        if i < 4:
-            c[:, g + 8 * (i // 2), 2 * t + i % 2] = inputs[:, lane, words_a + words_b + i]
-    return a, b, c
+        a[:, g + 8 * (i % 2), per * t + j + 4 * per * (i // 2)] = ea[:, lane, i, j]
+        if i < words_b:
+            b[:, g, per * t + j + 4 * per * i] = eb[:, lane, i, j]
+    return a, b, sums(inputs[..., words_a + words_b :], width_c)
 
 
-def outputs_of(words):
-    d = np.zeros((len(words) // 128, 16, 8), np.int64)
-    words = words.reshape(-1, 32, 4)
+def sums(words, width):
+    """C or D as (warps, 16, 8)."""
+    flat = elements(words.astype(np.int64), width).reshape(len(words), 32, 4)
+    d = np.zeros((len(words), 16, 8), np.int64)
     for lane, i in itertools.product(range(32), range(4)):
-        d[:, lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2] = words[:, lane, i]
+        d[:, lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2] = flat[:, lane, i]
     return d
 
 
-def shifted(x, left):
-    """x * 2^left, toward zero."""
-    up = np.clip(left, 0, 39)
-    down = np.clip(-left, 0, 62)
-    return np.where(left >= 0, x << up, np.sign(x) * (np.abs(x) >> down))
+def shifted(x, left, cut="toward zero"):
+    """x * 2^left."""
+    up, down = np.clip(left, 0, 39), np.clip(-left, 0, 62)
+    lower = x >> down if cut == "down" else np.sign(x) * (np.abs(x) >> down)
+    return np.where(left >= 0, x << up, lower)
 
 
-def to_float32(total, exponent, nearest):
-    """total * 2^exponent as the bits of a float32."""
-    size, sign = np.abs(total), np.where(total < 0, 1 << 31, 0)
-    length = np.frexp(size.astype(np.float64))[1].astype(np.int64)
-    length -= (size < (1 << np.clip(length - 1, 0, 62))) & (length > 0)
-    last = np.maximum(length + exponent - 24, -149)  # weight of the result's last bit
-    drop = last - exponent
+def rounded(total, exponent, how, form):
+    """total * 2^exponent as bits."""
+    width, mantissa_bits, bias = form
+    size, sign = np.abs(total), np.where(total < 0, 1 << (width - 1), 0)
+    length = np.frexp(size.astype(np.float64))[1].astype(np.int64)  # exact: below 2^53
+    first = np.maximum(length - 1 + exponent, 1 - bias)
+    drop = first - mantissa_bits - exponent
     kept = shifted(size, -drop)
-    if nearest:
+    if how == "to nearest":
         rest = size - shifted(kept, drop)
         half = np.where(drop > 0, 1 << np.clip(drop - 1, 0, 62), 1 << 62)
         kept += (rest > half) | ((rest == half) & (kept & 1 == 1))
-    grown = kept == 1 << 24
-    kept, last = np.where(grown, kept >> 1, kept), last + grown
-    biased = np.where(kept >= 1 << 23, last + 150, 0)
-    bits = np.where(biased >= 255, 0x7F800000, np.maximum(biased, 0) << 23 | kept & 0x7FFFFF)
-    return np.where(total == 0, 0, bits | sign)
+    infinite = 2 * bias + 1 << mantissa_bits
+    bits = np.minimum(kept + (first + bias - 1 << mantissa_bits), infinite)
+    gone = (total == 0) | ((kept == 0) & (how == "toward zero"))
+    return np.where(gone, 0, bits | sign)
 
 
-def predict(terms, c, group, F, to_zero, nearest):
-    significand, exponent, unit = terms
-    for first in range(0, significand.shape[-1], group):
-        cs, ce = split(c, 23, 127, 32)
-        m = np.concatenate([significand[..., first : first + group], cs[..., None]], axis=-1)
-        e = np.concatenate([exponent[..., first : first + group], ce[..., None]], axis=-1)
-        last = np.concatenate(
-            [exponent[..., first : first + group] - unit, ce[..., None] - 23], axis=-1
+def add_group(significand, exponent, unit, c, rule, form):
+    """A product is significand * 2^(exponent - unit)."""
+    cs, ce = split(c, form)
+    m = np.concatenate([significand, cs[..., None]], axis=-1)
+    e = np.concatenate([exponent, ce[..., None]], axis=-1)
+    last = np.concatenate([exponent - unit, ce[..., None] - form[1]], axis=-1)
+    top = np.where(m != 0, e, FAR).max(axis=-1, keepdims=True)
+    aligned = shifted(m, last - (top - rule.F), rule.cut)
+    return rounded(aligned.sum(axis=-1), top[..., 0] - rule.F, rule.rounded, form)
+
+
+def add_floats(x, y):
+    with np.errstate(over="ignore"):
+        total = x.astype(np.uint32).view(np.float32) + y.astype(np.uint32).view(np.float32)
+    return total.view(np.uint32).astype(np.int64)
+
+
+class Case:
+    def __init__(self, name, folder):
+        form, K, self.form = CASES[name]
+        words = np.fromfile(folder / f"{name}.in", "<u4")
+        a, b, self.c = matrices(words, form[0], K, self.form[0])
+        words = np.fromfile(folder / f"{name}.raw", "<u4")
+        self.d = sums(words.reshape(-1, 32, self.form[0] // 8), self.form[0])
+        (ma, ea), (mb, eb) = split(a, form), split(b, form)
+        self.significand = ma[:, :, None, :] * mb[:, None, :, :]
+        self.exponent = ea[:, :, None, :] + eb[:, None, :, :]
+        self.unit, self.groups = 2 * form[1], groupings(K)
+
+    def unexplained(self, rule):
+        d = self.c if rule.c == "first" else np.zeros_like(self.c)
+        for group in self.groups[rule.groups]:
+            m, e = self.significand[..., group], self.exponent[..., group]
+            d = add_group(m, e, self.unit, d, rule, self.form)
+        if rule.c == "last":
+            d = add_floats(d, self.c)
+        return int((d != self.d).sum())
+
+    def search(self):
+        rules = itertools.product(
+            self.groups,
+            range(20, 31),
+            ("toward zero", "down"),
+            ("toward zero", "to nearest"),
+            ("first", "last") if self.form == FLOAT else ("first",),
         )
-        top = np.where(m != 0, e, FAR).max(axis=-1, keepdims=True)
-        left = last - (top - F)
-        aligned = shifted(m, left) if to_zero else np.where(
-            left >= 0, m << np.clip(left, 0, 39), m >> np.clip(-left, 0, 62)
-        )
-        c = to_float32(aligned.sum(axis=-1), top[..., 0] - F, nearest)
-    return c
-
-
-def find(name, folder):
-    width, mantissa, bias, K = CASES[name]
-    a, b, c = matrices(np.fromfile(folder / f"{name}.in", "<u4"), width, K)
-    d = outputs_of(np.fromfile(folder / f"{name}.raw", "<u4").astype(np.int64))
-    width = 19 if width == 32 else width
-    (ma, ea), (mb, eb) = split(a, mantissa, bias, width), split(b, mantissa, bias, width)
-    terms = (
-        ma[:, :, None, :] * mb[:, None, :, :],
-        ea[:, :, None, :] + eb[:, None, :, :],
-        2 * mantissa,
-    )
-    compared = (d & 0x7F800000) != 0x7F800000
-    found = []
-    groups = [g for g in (4, 8, 16, 32) if g <= K]
-    for group, F, to_zero, nearest in itertools.product(groups, range(12, 31), (True, False), (False, True)):
-        wrong = int(((predict(terms, c, group, F, to_zero, nearest) != d) & compared).sum())
-        found.append((wrong, group, F, "toward zero" if to_zero else "down", "to nearest" if nearest else "toward zero"))
-    print(f"{name}: {int(compared.sum())} outputs")
-    for wrong, group, F, cut, rounded in sorted(found)[:5]:
-        print(f"    {wrong} unexplained: groups of {group}, F = {F}, cut {cut}, rounded {rounded}")
+        found = sorted((self.unexplained(Rule(*r)), r) for r in rules)
+        for wrong, (groups, F, cut, how, c) in found[:5]:
+            print(f"    {wrong}: {groups}, F = {F}, cut {cut}, rounded {how}, c {c}")
 
 
 def main():
-    folder = Path(sys.argv[1])
-    for name in sys.argv[2:] or CASES:
-        find(name, folder)
+    words = sys.argv[1:]
+    search = "--search" in words
+    words = [w for w in words if w != "--search"]
+    if not words or not set(words[1:]) <= set(CASES):
+        sys.exit(__doc__)
+    failed = False
+    for name in words[1:] or CASES:
+        case = Case(name, Path(words[0]))
+        wrong = case.unexplained(RULES.get(name, ONE_GROUP))
+        failed |= wrong > 0
+        print(f"{name}: {wrong} of {case.d.size} outputs unexplained")
+        if search:
+            case.search()
+    return failed
 
 
 if __name__ == "__main__":
