@@ -303,12 +303,46 @@ Test(rope_launch, packed_strides_follow_the_layout)
     cr_expect_eq(k->k.heads, 2);
 }
 
+/* Neighbouring threads take neighbouring heads where these lie beside each other. */
+Test(rope_launch, heads_abreast_follow_the_strides)
+{
+    const struct {
+        fa_layout layout;
+        int heads_q, heads_k, seqlen, log2;
+    } cases[] = {{FA_LAYOUT_BHND, 32, 32, 256, 0}, {FA_LAYOUT_BNHD, 32, 32, 256, 3},
+                 {FA_LAYOUT_BNHD, 32, 8, 256, 2},  {FA_LAYOUT_BNHD, 32, 1, 256, 0},
+                 {FA_LAYOUT_BNHD, 4, 4, 256, 0},   {FA_LAYOUT_BNHD, 64, 64, 256, 4},
+                 {FA_LAYOUT_BNHD, 3, 3, 256, 0},   {FA_LAYOUT_BHND, 32, 32, 1, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        launched_begin(
+            &x, (fa_rope_spec){.dtype = FA_BF16, .layout = cases[i].layout, .head_dim = 128});
+        x.args.rope.heads_q = cases[i].heads_q;
+        x.args.rope.heads_k = cases[i].heads_k;
+        x.args.rope.seqlen = cases[i].seqlen;
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->abreast_log2, cases[i].log2, "case %zu: %d", i,
+                     launched_params(&x)->abreast_log2);
+    }
+    /* Strides decide, not the layout's name: one tensor with tokens beside each other is enough. */
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.layout = FA_LAYOUT_BNHD, .head_dim = 64});
+    x.args.rope.heads_q = x.args.rope.heads_k = 32;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->abreast_log2, 3);
+    x.args.rope.k = (fa_tensor){x.args.rope.k.data, 32 * 256 * 64, 256 * 64, 64};
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->abreast_log2, 0);
+}
+
 /* Walks the grid as the kernel does and counts who comes where. */
 static void expect_covered(launched *x, int tokens, int heads_q, int heads_k, int rotated,
                            int copied)
 {
     const rope_kernel_params *k = launched_params(x);
     const uint64_t threads = x->launch.block[0];
+    const int abreast = 1 << k->abreast_log2;
+    tokens *= abreast;
     const uint64_t rotary = k->rotary_blocks, copying = x->launch.grid[0] - rotary;
     cr_expect(rotary * threads >= (uint64_t)tokens * (uint64_t)rotated);
     cr_expect((rotary - 1) * threads < (uint64_t)tokens * (uint64_t)rotated);
@@ -320,6 +354,7 @@ static void expect_covered(launched *x, int tokens, int heads_q, int heads_k, in
         const rope_tensor_params *t = is_k ? &k->k : &k->q;
         int first = (int)(group - (is_k ? (uint32_t)k->groups_q : 0)) * t->heads_per_group;
         int left = t->heads - first;
+        cr_expect_eq(t->heads_per_group % abreast, 0);
         cr_expect(first == done[is_k] && left > 0, "group %u begins at head %d of %d", group, first,
                   t->heads);
         done[is_k] += left < t->heads_per_group ? left : t->heads_per_group;
