@@ -110,7 +110,7 @@ Test(gpu_rope_mutants, of_a_partial_interleaved_rotation)
         {"k is not rotated", "x[i].rotate(by);", "if (!works_on_k(p)) x[i].rotate(by);"},
         {"shifted position", "return {p.position_offset + at.token};",
          "return {p.position_offset + at.token + 1};"},
-        {"position of the first batch alone", "return {p.position_offset + at.token};",
+        {"position that follows the batch", "return {p.position_offset + at.token};",
          "return {p.position_offset + at.token + at.batch};"},
         {"exponent over head_dim", "= {log2_base / rotary_dim,", "= {log2_base / HEAD_DIM,"},
         {"the other direction", "INVERSE = false;", "INVERSE = true;"},
@@ -134,10 +134,10 @@ Test(gpu_rope_mutants, of_scaling_and_norm)
         {"no attention factor", "fajit::adjust<INVERSE>(by, static_cast<float>(ATTENTION_FACTOR));",
          ""},
         {"norm after the rotation",
-         "x.normalize(weights, static_cast<float>(NORM_EPS));\n        "
-         "x.rotate(by);",
-         "x.rotate(by); x.normalize(weights, static_cast<float>(NORM_EPS));"},
-        {"no norm", "x.normalize(weights, static_cast<float>(NORM_EPS));", ""},
+         "values.normalize(weights, static_cast<float>(NORM_EPS));\n"
+         "                values.rotate(by);",
+         "values.rotate(by); values.normalize(weights, static_cast<float>(NORM_EPS));"},
+        {"no norm", "values.normalize(weights, static_cast<float>(NORM_EPS));", ""},
         {"weights of q for k", "(works_on_k(p) ? p.k : p.q).norm", "p.q.norm"},
         {"weights without their 1", "NORM_OFFSET = 1;", "NORM_OFFSET = 0;"},
         {"eps of 1", "static_cast<float>(NORM_EPS)", "1.0f"},
