@@ -6,7 +6,7 @@
 //     frequency(j) = inv_freq(j) / (2 pi) * 2^64     (error at most about 30)
 //     phase        = position * frequency(j)  mod 2^64
 //
-// At position p the phase is off by less than 30 p 2^-64 turns: 10^-8 radians at p = 2^31.
+// At position p the phase is off by less than 30 p 2^-64 turns: 2 10^-8 radians at p = 2^31.
 #ifndef FAJIT_PHASE_CUH
 #define FAJIT_PHASE_CUH
 
