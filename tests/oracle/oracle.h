@@ -13,12 +13,17 @@ float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi);
 void oracle_store(fa_dtype dtype, void *to, const double *from, size_t count);
 void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count);
 
+static inline size_t oracle_element_bytes(fa_dtype dtype)
+{
+    return dtype == FA_F32 ? 4 : 2;
+}
+
 /* One tensor of a case on the host. */
 typedef struct oracle_tensor {
     const char *name; /* "q", "q_out", "positions" */
     fa_dtype dtype;   /* element type, unless is_int32 */
-    bool is_int32;
-    size_t count; /* elements, padding between strides included */
+    bool is_int32;    /* or int64, by bytes / count */
+    size_t count;     /* elements, padding between strides included */
     size_t bytes;
     void *host;       /* what the device starts with: inputs; for outputs a poison pattern */
     double *expected; /* outputs: the reference, NaN where nothing may be written (see untouched) */
@@ -67,6 +72,6 @@ typedef struct oracle_verdict {
 } oracle_verdict;
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
 
-extern const fa_oracle fa_oracle_rope; /* tests/oracle/rope.c */
+extern const fa_oracle fa_oracle_rope; /* tests/oracle/rope_case.c */
 
 #endif
