@@ -87,7 +87,8 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
 
 /* log2(base) * 2^54, for 1 < base. By the series of the inverse hyperbolic tangent, because a
  * library function may differ in the last bits from machine to machine, and keys with it. */
-static uint64_t log2_q54(double base)
+uint64_t fa__rotary_log2_q54(double base);
+uint64_t fa__rotary_log2_q54(double base)
 {
     const long double ln2 = 0.693147180559945309417232121458176568L;
     uint64_t bits = 0;
@@ -119,7 +120,7 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
                            : s->rotary_dim ? fa__rope_dividends(s, s->rotary_dim, s->rotary_dim)
                                            : 0;
     int64_t width = fa__rope_power_of_two(must_divide, widest);
-    uint64_t log2_base = s->angles == FA_ROPE_COMPUTED ? log2_q54(s->base) : 0;
+    uint64_t log2_base = s->angles == FA_ROPE_COMPUTED ? fa__rotary_log2_q54(s->base) : 0;
     p->block_threads = ROPE_BLOCK_THREADS;
     p->value[ROPE_VECTOR_WIDTH] = (int32_t)width;
     p->flags.programmatic = target->cc >= 90; /* rope.cu waits for its predecessor by itself */
