@@ -145,6 +145,12 @@ typedef enum fa_dtype {
     FA_BF16 = 2,
 } fa_dtype;
 
+/* Integers in device memory. */
+typedef enum fa_index {
+    FA_I32 = 0,
+    FA_I64 = 1,
+} fa_index;
+
 /* Order of the dimensions in memory, outermost first: B batch, H head, N token, D head_dim. */
 typedef enum fa_layout {
     FA_LAYOUT_BHND = 0,
@@ -162,17 +168,32 @@ typedef struct fa_tensor {
 } fa_tensor;
 
 /* ------------------------------------------------------------------------------------------------
- * FA_OP_ROPE: rotary position embedding of q [B, heads_q, N, D] and k [B, heads_k, N, D]
+ * Rotary angles: what FA_OP_ROPE and every operation that rotates share
  *
- *     angle(p, j) = p * base^(-2 j / rotary_dim),  0 <= j < rotary_dim / 2
- *     y[a] = x[a] cos - x[b] sin,   y[b] = x[b] cos + x[a] sin
- *     (a, b) = (j, j + rotary_dim / 2) for HALF, (2 j, 2 j + 1) for INTERLEAVED
+ *     angle(p, j) = p * inv_freq(j),   inv_freq(j) = base^(-2 j / R),   0 <= j < R / 2
  *
- * Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), eq.
- * 34; HALF is the pairing of GPT-NeoX and Llama checkpoints, INTERLEAVED that of the paper and
- * GPT-J. Elements from rotary_dim to head_dim are copied. Computed angles are exact to float32
- * rounding of sine and cosine at every int32 position. Results are rounded to the storage type
- * once.
+ * with R = rotary_dim. Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
+ * Embedding" (2021), eq. 34. Scaling stretches a model over sequences longer than those it was
+ * trained on; f is inv_freq(j) of the plain formula, s the factor, L0 the original_max_position:
+ *
+ *     LINEAR       f / s. Chen et al., "Extending Context Window of Large Language Models via
+ *                  Positional Interpolation" (2023)
+ *     NTK          base * s^(R / (R - 2)) in place of base ("NTK-aware" scaling, 2023)
+ *     DYNAMIC_NTK  base * (s L / L0 - (s - 1))^(R / (R - 2)) in place of base for a sequence of
+ *                  length L > L0, plain up to L0
+ *     YARN         f (1 - r) + f / s * r, r = clamp((j - low) / (high - low), 0, 1), low =
+ *                  floor(d(beta_fast)), high = ceil(d(beta_slow)), within 0 and R - 1, where
+ *                  d(b) = R ln(L0 / (2 pi b)) / (2 ln base) is the pair that turns b times in L0
+ *                  positions. low = high is a step behind it. Sines and cosines are multiplied by
+ *                  attention_factor. Peng et al., "YaRN: Efficient Context Window Extension of
+ *                  Large Language Models" (2023), eq. 17 to 25
+ *     LLAMA3       with w = 2 pi / f: f where w < L0 / high_freq_factor; f / s where w > L0 /
+ *                  low_freq_factor; between them (1 - t) f / s + t f, t = (L0 / w -
+ *                  low_freq_factor) / (high_freq_factor - low_freq_factor). The configuration of
+ *                  the Llama 3.1 checkpoints ("rope_type": "llama3")
+ *
+ * Computed angles are exact to float32 rounding of sine and cosine at every int32 position: a
+ * frequency is kept in turns as a 64-bit fraction.
  * --------------------------------------------------------------------------------------------- */
 
 typedef enum fa_rope_style {
@@ -181,14 +202,75 @@ typedef enum fa_rope_style {
 } fa_rope_style;
 
 typedef enum fa_rope_angles {
-    FA_ROPE_COMPUTED = 0, /* from base, in the kernel */
-    FA_ROPE_TABLES = 1,   /* from float32 cos and sin tables [max_position, rotary_dim / 2] */
+    FA_ROPE_COMPUTED = 0,    /* from base and scaling */
+    FA_ROPE_TABLES = 1,      /* from float32 cos and sin tables [max_position, rotary_dim / 2] */
+    FA_ROPE_FREQUENCIES = 2, /* from a float32 vector inv_freq [rotary_dim / 2], taken as exact */
 } fa_rope_angles;
 
+typedef enum fa_rope_scaling_kind {
+    FA_ROPE_UNSCALED = 0,
+    FA_ROPE_LINEAR = 1,
+    FA_ROPE_NTK = 2,
+    FA_ROPE_DYNAMIC_NTK = 3,
+    FA_ROPE_YARN = 4,
+    FA_ROPE_LLAMA3 = 5,
+} fa_rope_scaling_kind;
+
+/* A member that the kind does not use must be 0. */
+typedef struct fa_rope_scaling {
+    fa_rope_scaling_kind kind;
+    int32_t original_max_position; /* DYNAMIC_NTK, YARN, LLAMA3: tokens it was trained on */
+    int32_t sequence_length;       /* DYNAMIC_NTK: baked, or FA_DYNAMIC: given with each launch */
+    bool untruncated;              /* YARN: low and high are not rounded (gpt-oss) */
+    double factor;                 /* 1 to 1e6; every kind */
+    double beta_fast, beta_slow;   /* YARN; 0: 32 and 1 */
+    double low_freq_factor, high_freq_factor; /* LLAMA3; 0: 1 and 4 */
+    /* Multiplies cos and sin, once. 0: 0.1 ln(factor) + 1 with YARN, else 1. Also with
+     * FA_ROPE_FREQUENCIES (LongRoPE); not with tables, which hold what they hold. */
+    double attention_factor;
+} fa_rope_scaling;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_ROPE: rotary position embedding of q [B, heads_q, N, D] and k [B, heads_k, N, D]
+ *
+ *     y[a] = x[a] cos - x[b] sin,   y[b] = x[b] cos + x[a] sin
+ *     (a, b) = (j, j + rotary_dim / 2) for HALF, (2 j, 2 j + 1) for INTERLEAVED
+ *
+ * HALF is the pairing of GPT-NeoX and Llama checkpoints, INTERLEAVED that of the paper and GPT-J.
+ * Elements from rotary_dim to head_dim are copied. Arithmetic is float32; results are rounded to
+ * the storage type once. With norm, x is first y[i] = x[i] / sqrt(mean(x^2) + norm_eps) * w[i] over
+ * the whole head (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; per head as in
+ * the Qwen3 and Gemma3 models), w in float32 without rounding in between.
+ *
+ * Tokens packed without batches, [T, heads, D], are batch 1 with FA_LAYOUT_BNHD.
+ * --------------------------------------------------------------------------------------------- */
+
 typedef enum fa_rope_positions {
-    FA_ROPE_RANGE = 0,  /* token n is at position_offset + n */
-    FA_ROPE_VECTOR = 1, /* token n of batch b is at positions[b * positions_stride + n], int32 */
+    FA_ROPE_RANGE = 0,   /* token n is at position_offset + n */
+    FA_ROPE_VECTOR = 1,  /* token n of batch b is at positions[b * positions_stride + n] */
+    FA_ROPE_OFFSETS = 2, /* token n of batch b is at positions[b] + n */
+    /* Sequences packed into batch 1: positions holds cumulative lengths [sequences + 1], ascending
+     * from 0. Token n of sequence s is at n - positions[s], plus sequence_offsets[s] where given.
+     * Tokens behind the last sequence count on from its end. */
+    FA_ROPE_CUMULATIVE = 3,
 } fa_rope_positions;
+
+/* Which of three positions (time, height, width: positions is [3, B, N]) turns pair j. */
+typedef enum fa_rope_sections {
+    FA_ROPE_ONE_POSITION = 0,
+    /* The first section_t pairs by time, the next section_h by height, the last section_w by width:
+     * "mrope_section" of Wang et al., "Qwen2-VL" (2024). */
+    FA_ROPE_SECTIONS_SPLIT = 1,
+    /* j % 3 = 1 by height up to section_h of them, j % 3 = 2 by width up to section_w, all others
+     * by time: "mrope_interleaved" of the Qwen3-VL checkpoints. */
+    FA_ROPE_SECTIONS_INTERLEAVED = 2,
+} fa_rope_sections;
+
+typedef enum fa_rope_norm {
+    FA_ROPE_NO_NORM = 0,
+    FA_ROPE_RMS_NORM = 1,     /* weights of the element type */
+    FA_ROPE_RMS_NORM_F32 = 2, /* float32 weights */
+} fa_rope_norm;
 
 typedef struct fa_rope_spec {
     fa_dtype dtype;
@@ -203,20 +285,34 @@ typedef struct fa_rope_spec {
     int32_t heads_q;    /* a multiple of heads_k */
     int32_t heads_k;
     int32_t seqlen;
-    double base; /* 0: 10000; otherwise > 1, finite; ignored with FA_ROPE_TABLES */
+    double base;             /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
+    fa_index position_type;  /* of positions and sequence_offsets */
+    fa_rope_sections sections;               /* with FA_ROPE_VECTOR; rotary_dim baked */
+    int32_t section_t, section_h, section_w; /* pairs; together rotary_dim / 2 */
+    bool inverse;          /* sines negated: undoes a rotation, and is the gradient of one */
+    bool norm_unit_offset; /* the weights are stored less 1 (Gemma): w = 1 + weight */
+    fa_rope_norm norm;     /* before the rotation; head_dim and rotary_dim baked */
+    double norm_eps;       /* 0: 1e-6; otherwise > 0, at most 1 */
 } fa_rope_spec;
 
 typedef struct fa_rope_args {
-    fa_tensor q, k;         /* k.data NULL: q alone */
+    fa_tensor q, k;         /* k.data NULL: q alone; heads_q 0: k alone */
     fa_tensor q_out, k_out; /* ignored when in_place; otherwise distinct from q and k */
     /* Sizes. Those that the spec bakes may be left 0; if set they must agree. A dynamic size of 0
      * is empty work: the launch succeeds and does nothing. */
     int32_t batch, heads_q, heads_k, seqlen, head_dim;
     int32_t position_offset;  /* FA_ROPE_RANGE; may be negative with computed angles */
-    const int32_t *positions; /* FA_ROPE_VECTOR; device memory */
+    const void *positions;    /* not FA_ROPE_RANGE; device memory, of the spec's position_type */
     int64_t positions_stride; /* elements between batches; 0: one vector [N] for every batch */
     const float *cos, *sin;   /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
-    int32_t max_position; /* rows of the tables. A token of FA_ROPE_VECTOR outside them gives NaN */
+    int32_t max_position;     /* rows of the tables. A token on the device outside them gives NaN */
+    int32_t sequence_length;  /* DYNAMIC_NTK, unless baked */
+    const float *inv_freq;    /* FA_ROPE_FREQUENCIES; device memory, [rotary_dim / 2] */
+    int64_t positions_axis_stride; /* sections: elements between axes; 0: without gaps */
+    const void *sequence_offsets;  /* FA_ROPE_CUMULATIVE; device memory, [sequences]; NULL: 0 */
+    int32_t sequences;             /* FA_ROPE_CUMULATIVE */
+    const void *q_norm, *k_norm;   /* norm: weights [head_dim]; device memory */
 } fa_rope_args;
 
 /* ------------------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 // An angle is kept in turns as a 64-bit fraction, so that going round the circle is the wrap-around
 // of unsigned arithmetic and costs no accuracy:
 //
-//     frequency(j) = base^(-2 j / rotary_dim) / (2 pi) * 2^64     (error at most about 20)
+//     frequency(j) = inv_freq(j) / (2 pi) * 2^64     (error at most about 30)
 //     phase        = position * frequency(j)  mod 2^64
 //
-// At position p the phase is off by less than 20 p 2^-64 turns: 10^-8 radians at p = 2^31.
+// At position p the phase is off by less than 30 p 2^-64 turns: 10^-8 radians at p = 2^31.
 #ifndef FAJIT_PHASE_CUH
 #define FAJIT_PHASE_CUH
 
@@ -77,23 +77,86 @@ __host__ __device__ __forceinline__ constexpr u64 scale(u64 value, power by)
     return by.whole > 63 ? 0 : ((value >> (by.whole - 1)) + 1) >> 1;
 }
 
+// --- scaled frequencies: formulas and sources at fa_rope_scaling in fajit.h -----------------------
+
+// In the order of fa_rope_scaling_kind. Both NTK kinds are plain ones of another base.
+inline constexpr int SCALING_LINEAR = 1, SCALING_YARN = 4, SCALING_LLAMA3 = 5;
+
+// What frequencies are made of. Mirrored by fa__rotary_rule in src/ops/rotary.h.
+struct frequency_rule {
+    u64 quotient;       // log2(base) * 2^54 = quotient * rotary_dim + remainder
+    u64 inverse_factor; // 2^64 / factor, at most 2^64 - 1
+    u64 ramp_low, ramp_high;
+    u64 ramp_step;  // 2^127 / ((ramp_high - ramp_low) << ramp_shift); its top bit is set
+    int ramp_shift; // so that the top bit of (ramp_high - ramp_low) << ramp_shift is set
+    unsigned remainder;
+};
+
+// 0 up to ramp_low, from there straight up to 2^64 - 1 at ramp_high.
+__host__ __device__ __forceinline__ constexpr u64 climb(const frequency_rule &r, u64 at)
+{
+    if (at <= r.ramp_low)
+        return 0;
+    if (at >= r.ramp_high)
+        return ~0ull;
+    return multiply_high((at - r.ramp_low) << r.ramp_shift, r.ramp_step) << 1;
+}
+
+inline constexpr int RAMP_PAIR_BITS = 48; // YARN climbs along j * 2^48, LLAMA3 along the frequency
+
+// frequency(j) from that of the plain formula.
+template <int SCALING>
+__host__ __device__ __forceinline__ constexpr u64 scaled(u64 plain, const frequency_rule &r,
+                                                         unsigned j)
+{
+    if constexpr (SCALING == SCALING_LINEAR || SCALING == SCALING_YARN ||
+                  SCALING == SCALING_LLAMA3) {
+        const u64 slow = multiply_high(plain, r.inverse_factor);
+        if constexpr (SCALING == SCALING_LINEAR)
+            return slow;
+        const bool yarn = SCALING == SCALING_YARN;
+        const u64 at = yarn ? static_cast<u64>(j) << RAMP_PAIR_BITS : plain;
+        const u64 part = multiply_high(plain - slow, climb(r, at));
+        return yarn ? plain - part : slow + part;
+    } else {
+        return plain;
+    }
+}
+
+__host__ __device__ __forceinline__ constexpr u64 plain_frequency(const frequency_rule &r,
+                                                                  unsigned rotary_dim, unsigned j)
+{
+    return scale(INVERSE_2PI_Q64, base_power(r.quotient, r.remainder, rotary_dim, j));
+}
+
 // frequency(j) of every pair, evaluated by the compiler.
 template <int PAIRS> struct alignas(16) frequency_table {
     u64 value[PAIRS];
 };
 
-template <int ROTARY_DIM>
+template <int ROTARY_DIM, int SCALING>
 __host__ __device__ constexpr frequency_table<ROTARY_DIM / 2>
-make_frequency_table(u64 log2_base_q54)
+make_frequency_table(const frequency_rule &rule)
 {
     frequency_table<ROTARY_DIM / 2> table{};
     for (unsigned j = 0; j < ROTARY_DIM / 2; j++)
-        table.value[j] =
-            scale(INVERSE_2PI_Q64,
-                  base_power(log2_base_q54 / ROTARY_DIM,
-                             static_cast<unsigned>(log2_base_q54 % ROTARY_DIM), ROTARY_DIM, j));
+        table.value[j] = scaled<SCALING>(plain_frequency(rule, ROTARY_DIM, j), rule, j);
     return table;
 }
+
+// The same for a frequency in radians that is read: x / (2 pi) * 2^64 mod 2^64, off by less than
+// max(2, |x|) units. x = mantissa * 2^-shift.
+__device__ __forceinline__ u64 turns_of(float x)
+{
+    const unsigned bits = __float_as_uint(x), exponent = bits >> 23 & 255;
+    const u64 mantissa = (bits & 0x7fffffu) | (exponent ? 1u << 23 : 0u);
+    const int right = (exponent ? 126 : 125) - static_cast<int>(exponent);
+    u64 turns = multiply_high(INVERSE_2PI_Q64, mantissa << 40);
+    turns = right >= 64 || right <= -64 ? 0 : right >= 0 ? turns >> right : turns << -right;
+    return bits >> 31 ? 0 - turns : turns;
+}
+
+// --- sine and cosine -----------------------------------------------------------------------------
 
 struct sine_cosine {
     float sine, cosine;

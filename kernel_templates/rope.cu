@@ -1,6 +1,6 @@
 // Rotary position embedding of q and k in one launch.
 //
-//     y[a] = x[a] cos - x[b] sin,   y[b] = x[b] cos + x[a] sin,   angle = position * base^(-2j/R)
+//     y[a] = x[a] cos - x[b] sin,   y[b] = x[b] cos + x[a] sin,   angle = position * inv_freq[j]
 //     (a, b) = (j, j + R/2), or (2j, 2j + 1) when INTERLEAVED;  0 <= j < R/2;  R = rotary_dim
 //
 // Parameters of an instance (constants in front of this text; the defaults below compile alone)
@@ -8,34 +8,67 @@
 //     name               type          legal values
 //     Element            storage type  float, fajit::f16, fajit::bf16
 //     INTERLEAVED        bool
-//     TABLES             bool          cos and sin are read, not computed
-//     POSITION_VECTOR    bool          positions are read, not offset + n
+//     INVERSE            bool          sines negated
 //     IN_PLACE           bool          the outputs are the inputs
 //     HEAD_DIM           int           2 to 1024; 0: given at launch
 //     ROTARY_DIM         int           even, at most HEAD_DIM; 0: given at launch
 //     BATCH, HEADS_Q, HEADS_K, SEQLEN
 //                        int           1 and up; 0: given at launch
-//     LOG2_BASE_Q54      long long     log2(base) * 2^54 as unsigned; not used with TABLES
 //     VECTOR_WIDTH       int           power of two, at most 16 bytes; widest access in elements.
-//                                      Divides R/2 (R when INTERLEAVED) and, unless IN_PLACE,
-//                                      HEAD_DIM - R, as far as these are baked
+//                                      Divides R/2 (R when INTERLEAVED) and, unless IN_PLACE
+//                                      without NORM, HEAD_DIM - R, as far as these are baked
 //     HEADS_IN_FLIGHT    int           1 to 8 heads loaded before the first is used
 //     BLOCK_THREADS      int           multiple of 32, at most 1024
 //     PARAM_BYTES        int           size of the launch parameters as the host sees them
+//   angles (angles.cuh)
+//     ANGLES             int           ANGLES_COMPUTED, ANGLES_TABLES, ANGLES_FREQUENCIES
+//     ATTENTION_FACTOR   double        times every cosine and sine
+//     SCALING            int           fa_rope_scaling_kind
+//     RULE_BAKED         bool          frequencies are known: ROTARY_DIM is baked, and so are
+//     LOG2_BASE_Q54      long long     log2(base) * 2^54 as unsigned
+//     INVERSE_FACTOR_Q64, RAMP_LOW, RAMP_HIGH, RAMP_STEP, RAMP_SHIFT
+//                        long long     as in frequency_rule, as unsigned
+//   positions (positions.cuh)
+//     POSITIONS          int           POSITIONS_RANGE, _VECTOR, _OFFSETS, _CUMULATIVE
+//     POSITIONS_WIDE     bool          int64, not int32
+//     SECTIONS           int           SECTIONS_NONE, _SPLIT, _INTERLEAVED
+//     SECTION_T, SECTION_H, SECTION_W
+//                        int           pairs; together R/2
+//   norm
+//     NORM               bool          RMS norm of each head first; HEAD_DIM and ROTARY_DIM baked
+//     NormWeight         storage type  float or Element
+//     NORM_EPS           double        y = x / sqrt(mean(x^2) + NORM_EPS) * (NORM_OFFSET + weight)
+//     NORM_OFFSET        int           0 or 1
 //
 // Grid: x runs over blocks of units (first the rotated ones, then the copied ones), a unit being
 // what one thread does to one head of one token; y runs over groups of heads, those of q first.
-// A thread computes its angles once and applies them to all heads of its group.
+// A thread computes its angles once and applies them to heads of its group: to every one, or, where
+// the heads of a token lie beside each other in memory, to every 2^abreast_log2 th, so that
+// neighbouring threads work on neighbouring heads and a warp's accesses are contiguous.
+#include "fajit/angles.cuh"
 #include "fajit/dtype.cuh"
+#include "fajit/head_lanes.cuh"
 #include "fajit/order.cuh"
-#include "fajit/phase.cuh"
+#include "fajit/rotary.cuh"
 
 #ifndef FAJIT_INSTANCE
 using Element = float;
-constexpr bool INTERLEAVED = false, TABLES = false, POSITION_VECTOR = false, IN_PLACE = false;
-constexpr int HEAD_DIM = 64, ROTARY_DIM = 64, BATCH = 0, HEADS_Q = 0, HEADS_K = 0, SEQLEN = 0;
-constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
-constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 224;
+using NormWeight = float;
+inline constexpr bool INTERLEAVED = false, INVERSE = false, IN_PLACE = false;
+inline constexpr int HEAD_DIM = 64, ROTARY_DIM = 64, BATCH = 0, HEADS_Q = 0, HEADS_K = 0,
+                     SEQLEN = 0;
+inline constexpr int VECTOR_WIDTH = 4, HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 312;
+inline constexpr int ANGLES = fajit::ANGLES_COMPUTED, SCALING = 0;
+inline constexpr double ATTENTION_FACTOR = 1;
+inline constexpr bool RULE_BAKED = true;
+inline constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
+inline constexpr long long INVERSE_FACTOR_Q64 = 0, RAMP_LOW = 0, RAMP_HIGH = 0, RAMP_STEP = 0,
+                           RAMP_SHIFT = 0;
+inline constexpr int POSITIONS = fajit::POSITIONS_RANGE, SECTIONS = fajit::SECTIONS_NONE;
+inline constexpr bool POSITIONS_WIDE = false, NORM = false;
+inline constexpr int SECTION_T = 0, SECTION_H = 0, SECTION_W = 0;
+inline constexpr double NORM_EPS = 0;
+inline constexpr int NORM_OFFSET = 0;
 #endif
 
 // Not an anonymous namespace: before NVRTC 12.9 the process number would become part of its names,
@@ -52,21 +85,24 @@ struct tensor {
     Element *out; // equals `in` when IN_PLACE
     i64 in_batch, in_head, in_token;
     i64 out_batch, out_head, out_token;
+    const NormWeight *norm; // [head_dim]
     int heads, heads_per_group;
 };
 
 // Mirrored by rope_kernel_params in src/ops/rope.h.
 struct params {
     tensor q, k;
-    const int *positions;
-    i64 positions_stride;
-    const float *cos, *sin; // [max_position, R/2]
-    u64 log2_base_quotient; // LOG2_BASE_Q54 / R, when R is given at launch
-    int log2_base_remainder;
+    const void *positions;
+    i64 positions_stride, positions_axis_stride;
+    const void *sequence_offsets; // may be null
+    const float *cos, *sin;       // [max_position, R/2]
+    const float *inv_freq;        // [R/2]
+    fajit::frequency_rule rule;   // unless RULE_BAKED
     int batch, seqlen, head_dim, rotary_dim;
-    int position_offset, max_position;
+    int position_offset, max_position, sequences;
     int width;              // elements of an access, at most VECTOR_WIDTH
     int groups_q;           // of grid y
+    int abreast_log2;       // 2^this neighbouring heads are worked on at once
     unsigned rotary_blocks; // of grid x
 };
 static_assert(sizeof(params) == PARAM_BYTES, "host and kernel disagree about the parameters");
@@ -79,6 +115,7 @@ __device__ __forceinline__ int rotary_dim(const params &p)
 // Where a thread works.
 struct place {
     i64 batch, token;
+    int slot; // of the heads abreast
     int unit; // along head_dim
     bool exists;
 };
@@ -93,32 +130,125 @@ __device__ __forceinline__ place locate(const params &p, unsigned block, unsigne
 {
     const u64 index = static_cast<u64>(block) * BLOCK_THREADS + threadIdx.x;
     const unsigned batch = BATCH ? BATCH : p.batch, seqlen = SEQLEN ? SEQLEN : p.seqlen;
-    const u64 row = divide(index, units);
+    const u64 head = divide(index, units);
+    const u64 row = head >> p.abreast_log2;
     const u64 b = divide(row, seqlen);
     return {static_cast<i64>(b), static_cast<i64>(row - b * seqlen),
-            static_cast<int>(index - row * units), b < batch};
+            static_cast<int>(head - (row << p.abreast_log2)),
+            static_cast<int>(index - head * units), b < batch};
 }
 
-// The heads of one group, walked together in in- and output.
+// The heads of one thread, walked together in in- and output.
 struct heads {
     const Element *in;
     Element *out;
     i64 in_step, out_step;
     int left;
+
+    __device__ __forceinline__ void skip(int elements)
+    {
+        in += elements;
+        out += elements;
+    }
 };
 
-__device__ __forceinline__ heads heads_of_group(const params &p, const place &at)
+__device__ __forceinline__ bool works_on_k(const params &p)
 {
-    const bool is_k = blockIdx.y >= static_cast<unsigned>(p.groups_q);
+    return blockIdx.y >= static_cast<unsigned>(p.groups_q);
+}
+
+__device__ __forceinline__ heads heads_of_thread(const params &p, const place &at)
+{
+    const bool is_k = works_on_k(p);
     const tensor &x = is_k ? p.k : p.q;
     const int group = static_cast<int>(blockIdx.y) - (is_k ? p.groups_q : 0);
     const int count = is_k ? (HEADS_K ? HEADS_K : x.heads) : (HEADS_Q ? HEADS_Q : x.heads);
-    const int first = group * x.heads_per_group;
+    const int first = group * x.heads_per_group + at.slot;
+    const int past = min((group + 1) * x.heads_per_group, count);
     const i64 in = at.batch * x.in_batch + at.token * x.in_token + first * x.in_head;
     const i64 out = at.batch * x.out_batch + at.token * x.out_token + first * x.out_head;
-    return {x.in + in, IN_PLACE ? const_cast<Element *>(x.in) + in : x.out + out, x.in_head,
-            IN_PLACE ? x.in_head : x.out_head, min(x.heads_per_group, count - first)};
+    return {x.in + in, IN_PLACE ? const_cast<Element *>(x.in) + in : x.out + out,
+            x.in_head << p.abreast_log2, (IN_PLACE ? x.in_head : x.out_head) << p.abreast_log2,
+            (past - first + (1 << p.abreast_log2) - 1) >> p.abreast_log2};
 }
+
+// --- angles --------------------------------------------------------------------------------------
+
+__device__ __forceinline__ fajit::one_position position_of(const params &p, const place &at)
+{
+    using fajit::load_index;
+    if constexpr (POSITIONS == fajit::POSITIONS_VECTOR) {
+        return {load_index<POSITIONS_WIDE>(p.positions, at.batch * p.positions_stride + at.token)};
+    } else if constexpr (POSITIONS == fajit::POSITIONS_OFFSETS) {
+        return {load_index<POSITIONS_WIDE>(p.positions, at.batch) + at.token};
+    } else if constexpr (POSITIONS == fajit::POSITIONS_CUMULATIVE) {
+        const i64 s = fajit::sequence_of<POSITIONS_WIDE>(p.positions, p.sequences, at.token);
+        i64 position = at.token - load_index<POSITIONS_WIDE>(p.positions, s);
+        if (p.sequence_offsets && s < p.sequences)
+            position += load_index<POSITIONS_WIDE>(p.sequence_offsets, s);
+        return {position};
+    } else {
+        return {p.position_offset + at.token};
+    }
+}
+
+using sections = fajit::three_positions<SECTIONS, SECTION_T, SECTION_H, SECTION_W>;
+
+__device__ __forceinline__ sections section_positions_of(const params &p, const place &at)
+{
+    const i64 i = at.batch * p.positions_stride + at.token, axis = p.positions_axis_stride;
+    return {fajit::load_index<POSITIONS_WIDE>(p.positions, i),
+            fajit::load_index<POSITIONS_WIDE>(p.positions, i + axis),
+            fajit::load_index<POSITIONS_WIDE>(p.positions, i + 2 * axis)};
+}
+
+struct baked_rule {
+    static constexpr int rotary_dim = ROTARY_DIM ? ROTARY_DIM : 2, scaling = SCALING;
+    static constexpr u64 log2_base = static_cast<u64>(LOG2_BASE_Q54);
+    static constexpr fajit::frequency_rule value = {log2_base / rotary_dim,
+                                                    static_cast<u64>(INVERSE_FACTOR_Q64),
+                                                    static_cast<u64>(RAMP_LOW),
+                                                    static_cast<u64>(RAMP_HIGH),
+                                                    static_cast<u64>(RAMP_STEP),
+                                                    static_cast<int>(RAMP_SHIFT),
+                                                    static_cast<unsigned>(log2_base % rotary_dim)};
+};
+
+template <int PAIRS, class Position>
+__device__ __forceinline__ fajit::angles<PAIRS> source_angles(const params &p,
+                                                              const Position &position, int pair)
+{
+    if constexpr (ANGLES == fajit::ANGLES_TABLES) {
+        const fajit::angle_tables tables = {p.cos, p.sin, p.max_position, rotary_dim(p) / 2};
+        return fajit::table_angles<PAIRS>(tables, position, pair);
+    } else if constexpr (ANGLES == fajit::ANGLES_FREQUENCIES) {
+        return fajit::vector_angles<PAIRS>(p.inv_freq, position, pair);
+    } else {
+        u64 frequency[PAIRS];
+        if constexpr (RULE_BAKED)
+            fajit::load_baked_frequencies<baked_rule>(pair, frequency);
+        else
+            fajit::make_frequencies<SCALING>(p.rule, rotary_dim(p), pair, frequency);
+        return fajit::frequency_angles<PAIRS>(frequency, position, pair);
+    }
+}
+
+template <int PAIRS>
+__device__ __forceinline__ fajit::angles<PAIRS> angles_of(const params &p, const place &at,
+                                                          int pair)
+{
+    fajit::angles<PAIRS> by;
+    if constexpr (SECTIONS == fajit::SECTIONS_NONE)
+        by = source_angles<PAIRS>(p, position_of(p, at), pair);
+    else
+        by = source_angles<PAIRS>(p, section_positions_of(p, at), pair);
+    fajit::adjust<INVERSE>(by, static_cast<float>(ATTENTION_FACTOR));
+    return by;
+}
+
+// --- rotating ------------------------------------------------------------------------------------
+
+template <int V> using pair_chunks = fajit::pair_chunks<Element, V, INTERLEAVED>;
 
 template <int V> __device__ __forceinline__ chunk<V * sizeof(Element)> load_input(const Element *x)
 {
@@ -128,177 +258,17 @@ template <int V> __device__ __forceinline__ chunk<V * sizeof(Element)> load_inpu
         return fajit::load_constant<V * sizeof(Element)>(x);
 }
 
-// --- angles --------------------------------------------------------------------------------------
-
-__device__ __forceinline__ i64 position_of(const params &p, const place &at)
-{
-    if constexpr (POSITION_VECTOR) {
-        const int *x = p.positions + at.batch * p.positions_stride + at.token;
-        return static_cast<int>(fajit::load_constant<4>(x).word[0]);
-    } else {
-        return p.position_offset + at.token;
-    }
-}
-
-template <int PAIRS> struct angles {
-    float cos[PAIRS], sin[PAIRS];
-};
-
-template <int COUNT>
-__device__ __forceinline__ void load_table(const float *from, float (&to)[COUNT])
-{
-    constexpr int step = COUNT < 4 ? COUNT : 4;
-#pragma unroll
-    for (int i = 0; i < COUNT; i += step) {
-        const chunk<step * 4> x = fajit::load_constant<step * 4>(from + i);
-#pragma unroll
-        for (int k = 0; k < step; k++)
-            to[i + k] = __uint_as_float(x.word[k]);
-    }
-}
-
-// A position that the tables do not have gives NaN: never a read outside them.
-template <int PAIRS>
-__device__ __forceinline__ angles<PAIRS> table_angles(const params &p, i64 position, int pair)
-{
-    angles<PAIRS> result;
-    if (position >= 0 && position < p.max_position) {
-        const i64 at = position * (rotary_dim(p) / 2) + pair;
-        load_table(p.cos + at, result.cos);
-        load_table(p.sin + at, result.sin);
-    } else {
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++)
-            result.cos[i] = result.sin[i] = __uint_as_float(0x7fffffffu);
-    }
-    return result;
-}
-
-// A template, so that it exists only in instances that use it.
-template <int R>
-__device__ const fajit::frequency_table<R / 2>
-    baked_frequencies = fajit::make_frequency_table<R>(static_cast<u64>(LOG2_BASE_Q54));
-
-template <int PAIRS>
-__device__ __forceinline__ void load_frequencies(const params &p, int pair, u64 (&to)[PAIRS])
-{
-    if constexpr (ROTARY_DIM) {
-        constexpr int step = PAIRS < 2 ? 1 : 2;
-        constexpr int dim = ROTARY_DIM ? ROTARY_DIM : 2; // 2: this branch is not taken
-        const u64 *from = baked_frequencies<dim>.value + pair;
-#pragma unroll
-        for (int i = 0; i < PAIRS; i += step) {
-            const chunk<step * 8> x = fajit::load_constant<step * 8>(from + i);
-#pragma unroll
-            for (int k = 0; k < step; k++)
-                to[i + k] = x.word[2 * k] | static_cast<u64>(x.word[2 * k + 1]) << 32;
-        }
-    } else {
-        const u64 quotient = p.log2_base_quotient;
-        const unsigned remainder = p.log2_base_remainder, dim = p.rotary_dim;
-        const fajit::power ratio = fajit::base_power(quotient, remainder, dim, 1);
-        to[0] =
-            fajit::scale(fajit::INVERSE_2PI_Q64, fajit::base_power(quotient, remainder, dim, pair));
-#pragma unroll
-        for (int i = 1; i < PAIRS; i++)
-            to[i] = fajit::scale(to[i - 1], ratio);
-    }
-}
-
-template <int PAIRS>
-__device__ __forceinline__ angles<PAIRS> computed_angles(const params &p, i64 position, int pair)
-{
-    u64 frequency[PAIRS];
-    load_frequencies(p, pair, frequency);
-    angles<PAIRS> result;
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        const fajit::sine_cosine x =
-            fajit::phase_sine_cosine(static_cast<u64>(position) * frequency[i]);
-        result.cos[i] = x.cosine;
-        result.sin[i] = x.sine;
-    }
-    return result;
-}
-
-template <int PAIRS>
-__device__ __forceinline__ angles<PAIRS> angles_of(const params &p, i64 position, int pair)
-{
-    if constexpr (TABLES)
-        return table_angles<PAIRS>(p, position, pair);
-    else
-        return computed_angles<PAIRS>(p, position, pair);
-}
-
-// --- rotation ------------------------------------------------------------------------------------
-
-// What a thread holds of one head: both members of each of its pairs. HALF takes V elements of the
-// first half and V of the second; INTERLEAVED takes V neighbours in one access, or two single ones.
-template <int V> struct unit {
-    static constexpr int chunks = INTERLEAVED && V > 1 ? 1 : 2;
-    static constexpr int pairs = INTERLEAVED && V > 1 ? V / 2 : V;
-    chunk<V * sizeof(Element)> x[chunks];
-
-    // Elements between the two accesses.
-    static __device__ __forceinline__ int distance(const params &p)
-    {
-        return INTERLEAVED ? 1 : rotary_dim(p) / 2;
-    }
-
-    // Elements from the beginning of the row to unit number `index`.
-    static __device__ __forceinline__ int offset(int index)
-    {
-        return index * (INTERLEAVED ? 2 * pairs : V);
-    }
-
-    __device__ __forceinline__ void load(const Element *from, int distance)
-    {
-#pragma unroll
-        for (int c = 0; c < chunks; c++)
-            x[c] = load_input<V>(from + c * distance);
-    }
-
-    __device__ __forceinline__ void store(Element *to, int distance) const
-    {
-#pragma unroll
-        for (int c = 0; c < chunks; c++)
-            fajit::store(to + c * distance, x[c]);
-    }
-
-    __device__ __forceinline__ void rotate(const angles<pairs> &by)
-    {
-        float y[chunks][V];
-#pragma unroll
-        for (int c = 0; c < chunks; c++)
-            fajit::unpack<Element, V>(x[c], y[c]);
-#pragma unroll
-        for (int i = 0; i < pairs; i++) {
-            float &a = chunks == 2 ? y[0][i] : y[0][2 * i];
-            float &b = chunks == 2 ? y[chunks - 1][i] : y[0][2 * i + 1];
-            // Spelled out, so that every instance rounds alike: in place equals out of place.
-            const float rotated = fmaf(a, by.cos[i], -__fmul_rn(b, by.sin[i]));
-            b = fmaf(b, by.cos[i], __fmul_rn(a, by.sin[i]));
-            a = rotated;
-        }
-#pragma unroll
-        for (int c = 0; c < chunks; c++)
-            x[c] = fajit::pack<Element, V>(y[c]);
-    }
-};
-
 template <int V> __device__ __forceinline__ void rotate_heads(const params &p)
 {
-    using work = unit<V>;
+    using work = pair_chunks<V>;
     const place at = locate(p, blockIdx.x, rotary_dim(p) / (2 * work::pairs));
     if (!at.exists)
         return;
-    heads h = heads_of_group(p, at);
-    const int distance = work::distance(p), offset = work::offset(at.unit);
-    h.in += offset;
-    h.out += offset;
-    const i64 position = position_of(p, at);
+    heads h = heads_of_thread(p, at);
+    const int distance = work::distance(rotary_dim(p));
+    h.skip(work::offset(at.unit));
 
-    angles<work::pairs> by;
+    fajit::angles<work::pairs> by;
     bool angles_known = false;
 #pragma unroll 1 // no peeling: it would let the compiler put the angles before the first loads
     for (; h.left > 0; h.left -= HEADS_IN_FLIGHT) {
@@ -306,11 +276,11 @@ template <int V> __device__ __forceinline__ void rotate_heads(const params &p)
 #pragma unroll
         for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
             if (i < h.left)
-                x[i].load(h.in, distance);
+                x[i].template load<!IN_PLACE>(h.in, distance);
             h.in += h.in_step;
         }
         if (!angles_known) { // here, while the first heads are on their way
-            by = angles_of<work::pairs>(p, position, at.unit * work::pairs);
+            by = angles_of<work::pairs>(p, at, at.unit * work::pairs);
             angles_known = true;
         }
 #pragma unroll
@@ -333,10 +303,8 @@ template <int V> __device__ __forceinline__ void copy_heads(const params &p)
     const place at = locate(p, blockIdx.x - p.rotary_blocks, units);
     if (!at.exists)
         return;
-    heads h = heads_of_group(p, at);
-    const int offset = rotary_dim(p) + at.unit * V;
-    h.in += offset;
-    h.out += offset;
+    heads h = heads_of_thread(p, at);
+    h.skip(rotary_dim(p) + at.unit * V);
     for (; h.left > 0; h.left -= HEADS_IN_FLIGHT) {
         chunk<V * sizeof(Element)> x[HEADS_IN_FLIGHT];
 #pragma unroll
@@ -354,6 +322,35 @@ template <int V> __device__ __forceinline__ void copy_heads(const params &p)
     }
 }
 
+// --- norm, then rotating -------------------------------------------------------------------------
+
+template <int V> __device__ __forceinline__ void normalize_and_rotate_heads(const params &p)
+{
+    using group = fajit::head_lanes<Element, V, INTERLEAVED, HEAD_DIM, ROTARY_DIM>;
+    constexpr int pairs = group::work::pairs;
+    const place at = locate(p, blockIdx.x, group::lanes);
+    if (!at.exists) // so do the other lanes of the group
+        return;
+    heads h = heads_of_thread(p, at);
+    group weights;
+    weights.load_weights((works_on_k(p) ? p.k : p.q).norm, static_cast<float>(NORM_OFFSET),
+                         at.unit);
+    fajit::angles<pairs> by[group::pair_rounds];
+#pragma unroll
+    for (int i = 0; i < group::pair_rounds; i++)
+        by[i] = angles_of<pairs>(p, at, group::pair_unit(at.unit, i) * pairs);
+#pragma unroll 1
+    for (; h.left > 0; h.left--) {
+        group x;
+        x.template load<!IN_PLACE>(h.in, at.unit);
+        x.normalize(weights, static_cast<float>(NORM_EPS));
+        x.rotate(by);
+        x.store(h.out, at.unit);
+        h.in += h.in_step;
+        h.out += h.out_step;
+    }
+}
+
 // One body for each width that pointers and strides can ask for; every thread takes the same.
 template <int V> __device__ __forceinline__ void run(const params &p)
 {
@@ -363,17 +360,21 @@ template <int V> __device__ __forceinline__ void run(const params &p)
             return;
         }
     }
-    constexpr bool copies = !IN_PLACE && ROTARY_DIM && (!HEAD_DIM || ROTARY_DIM < HEAD_DIM);
-    if (!copies || blockIdx.x < p.rotary_blocks)
-        rotate_heads<V>(p);
-    else if constexpr (copies)
-        copy_heads<V>(p);
+    if constexpr (NORM) {
+        normalize_and_rotate_heads<V>(p);
+    } else {
+        constexpr bool copies = !IN_PLACE && ROTARY_DIM && (!HEAD_DIM || ROTARY_DIM < HEAD_DIM);
+        if (!copies || blockIdx.x < p.rotary_blocks)
+            rotate_heads<V>(p);
+        else if constexpr (copies)
+            copy_heads<V>(p);
+    }
 }
 
 } // namespace rope
 
-// The least number of blocks keeps ptxas from spilling to fit in more; it binds at 128 registers.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
+// The least number of blocks keeps ptxas from spilling to fit in more; 4 bind at 128 registers.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, NORM &&HEAD_DIM > 512 ? 2 : 4)
     fajit_rope(const __grid_constant__ rope::params p)
 {
     fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written

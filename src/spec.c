@@ -222,7 +222,12 @@ void fa__spec_pack_table(const fa__op *op, const fa_spec *spec, fa__buf *out)
             fa__buf_bytes(out, bytes, len);
             len = 0;
         }
-        memcpy(bytes + len, member(spec, p), size);
+        if (size == 4) /* copies of known sizes are single instructions */
+            memcpy(bytes + len, member(spec, p), 4);
+        else if (size == 8)
+            memcpy(bytes + len, member(spec, p), 8);
+        else
+            memcpy(bytes + len, member(spec, p), 1);
         len += size;
     }
     fa__buf_bytes(out, bytes, len);

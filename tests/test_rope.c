@@ -91,25 +91,24 @@ Test(rope_spec, defaults_are_filled_in)
 
 Test(rope_spec, widest_access_that_the_baked_sizes_allow)
 {
-    const fa_rope_style Q = FA_ROPE_HALF, I = FA_ROPE_INTERLEAVED;
     const struct {
         fa_rope_spec rope;
         int width;
     } cases[] = {
-        {{FA_F32, Q, 0, 0, 0, false, 64, 0, 0, 0, 0, 0, 0}, 4},
-        {{FA_BF16, Q, 0, 0, 0, false, 128, 0, 0, 0, 0, 0, 0}, 8},
-        {{FA_F16, Q, 0, 0, 0, false, 72, 0, 0, 0, 0, 0, 0}, 4},  /* 36 pairs */
-        {{FA_F16, I, 0, 0, 0, false, 72, 0, 0, 0, 0, 0, 0}, 8},  /* 72 neighbours */
-        {{FA_F32, Q, 0, 0, 0, false, 6, 0, 0, 0, 0, 0, 0}, 1},   /* 3 pairs */
-        {{FA_F32, I, 0, 0, 0, false, 6, 0, 0, 0, 0, 0, 0}, 2},   /* 6 neighbours */
-        {{FA_F32, Q, 0, 0, 0, false, 64, 32, 0, 0, 0, 0, 0}, 4}, /* 32 copied */
-        {{FA_F32, Q, 0, 0, 0, false, 67, 32, 0, 0, 0, 0, 0}, 1}, /* 35 copied */
-        {{FA_F32, Q, 0, 0, 0, true, 67, 32, 0, 0, 0, 0, 0}, 4},  /* none copied */
-        {{FA_F32, Q, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, 0}, 4},   /* known at launch */
-        {{FA_BF16, Q, 0, 0, 0, false, 0, 24, 0, 0, 0, 0, 0}, 4}, /* 12 pairs */
-        {{FA_BF16, I, 0, 0, 0, false, 0, 24, 0, 0, 0, 0, 0}, 8}, /* 24 neighbours */
-        {{FA_F32, Q, 0, 0, 0, false, 2, 0, 0, 0, 0, 0, 0}, 1},
-        {{FA_F16, Q, 0, 0, 0, false, 1000, 0, 0, 0, 0, 0, 0}, 4}, /* 500 pairs */
+        {{.head_dim = 64}, 4},
+        {{.dtype = FA_BF16, .head_dim = 128}, 8},
+        {{.dtype = FA_F16, .head_dim = 72}, 4},                               /* 36 pairs */
+        {{.dtype = FA_F16, .style = FA_ROPE_INTERLEAVED, .head_dim = 72}, 8}, /* 72 neighbours */
+        {{.head_dim = 6}, 1},                                                 /* 3 pairs */
+        {{.style = FA_ROPE_INTERLEAVED, .head_dim = 6}, 2},                   /* 6 neighbours */
+        {{.head_dim = 64, .rotary_dim = 32}, 4},                              /* 32 copied */
+        {{.head_dim = 67, .rotary_dim = 32}, 1},                              /* 35 copied */
+        {{.in_place = true, .head_dim = 67, .rotary_dim = 32}, 4},            /* none copied */
+        {{.head_dim = 0}, 4},                                                 /* known at launch */
+        {{.dtype = FA_BF16, .rotary_dim = 24}, 4},                            /* 12 pairs */
+        {{.dtype = FA_BF16, .style = FA_ROPE_INTERLEAVED, .rotary_dim = 24}, 8}, /* 24 neighbours */
+        {{.head_dim = 2}, 1},
+        {{.dtype = FA_F16, .head_dim = 1000}, 4}, /* 500 pairs */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fa_spec spec = rope_spec(cases[i].rope);
@@ -136,10 +135,7 @@ Test(rope_spec, logarithm_of_the_base)
         {1.7976931348623157e308, UINT64_C(18446744073709551613)},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fa_spec spec = rope_spec((fa_rope_spec){.head_dim = 64, .base = cases[i].base});
-        fa__plan plan;
-        OK(prepare(&spec, &plan));
-        uint64_t value = fa__rope_log2_base(&plan);
+        uint64_t value = fa__rotary_log2_q54(cases[i].base);
         uint64_t error = value > cases[i].value ? value - cases[i].value : cases[i].value - value;
         cr_expect(error <= 1, "log2(%g): %llu, not %llu", cases[i].base, (unsigned long long)value,
                   (unsigned long long)cases[i].value);
