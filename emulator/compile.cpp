@@ -16,7 +16,7 @@
 #include "image.h"
 
 extern const char text_abi[], text_prelude[], text_math[], text_collective[], text_atomic[],
-    text_epilogue[];
+    text_copy[], text_small_float[], text_matrix[], text_epilogue[];
 
 namespace fajit_emu {
 
@@ -119,7 +119,8 @@ std::string arch_macros(const target &t)
 std::string prelude(const target &t)
 {
     return std::string("#line 1 \"emulator/prelude\"\n") + text_abi + arch_macros(t) +
-           text_prelude + text_math + text_collective + text_atomic;
+           text_prelude + text_math + text_collective + text_atomic + text_copy + text_small_float +
+           text_matrix;
 }
 
 std::string unit(const program &p)
@@ -311,8 +312,8 @@ void compiler_identity(unsigned char out[20])
     std::string all = cxx.identity + cxx.problem;
     for (const std::string &word : common_words())
         all += word + "\n";
-    for (const char *text :
-         {text_abi, text_prelude, text_math, text_collective, text_atomic, text_epilogue})
+    for (const char *text : {text_abi, text_prelude, text_math, text_collective, text_atomic,
+                             text_copy, text_small_float, text_matrix, text_epilogue})
         all += text;
     const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
     memcpy(out, "EMU1", 4);

@@ -125,6 +125,13 @@ inline voted vote(unsigned mask, const site &where, bool predicate)
     return mine;
 }
 
+// elect.sync. Any lane is right; the last is the one that nobody expects.
+inline bool elect(const site &where)
+{
+    return lane() == 31u - static_cast<unsigned>(
+                               __clz(static_cast<int>(vote(FULL_WARP, where, true).members)));
+}
+
 template <class T> struct matched {
     T value;
     unsigned same, members;

@@ -17,7 +17,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 
 // One block runs on one operating-system thread at a time. An `extern` array gets its memory when
 // the module is linked.
