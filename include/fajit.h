@@ -321,9 +321,11 @@ typedef struct fa_rope_args {
  *     cache_k[entry(b, n)] = store(rotate(k_new[b, n], position(b, n)) / k_scale)
  *     cache_v[entry(b, n)] = store(v_new[b, n] / v_scale)
  *
- * k_new is [B, T, G, D], v_new [B, T, G, Dv]; T counts the new tokens of a batch. `rotate` is that of
- * FA_OP_ROPE; its source is stated there. V is never rotated. A scale is 1 unless the cache is
- * quantized. Elements that are neither rotated nor quantized keep their bits.
+ * k_new is [B, T, G, D], v_new [B, T, G, Dv]; T counts the new tokens of a batch, and tokens packed
+ * without batches, [T, G, D], are batch 1. `rotate` is that of FA_OP_ROPE, with the angles stated
+ * above; V is never rotated. Arithmetic is float32, results are rounded to storage once, and
+ * elements that are neither rotated nor quantized keep their bits. A scale is 1 unless the cache is
+ * quantized: what is stored times the scale is the value.
  *
  * Where a token goes (fa_kv_cache):
  *     DENSE        entry position(b, n) of row b of a cache [B, cache_len, G, D]
@@ -368,11 +370,6 @@ typedef enum fa_kv_scales {
     FA_KV_SCALE_HEAD = 2,   /* k_scale[g] and v_scale[g] */
 } fa_kv_scales;
 
-typedef enum fa_kv_index {
-    FA_KV_INT32 = 0,
-    FA_KV_INT64 = 1,
-} fa_kv_index;
-
 typedef struct fa_kv_update_spec {
     fa_dtype dtype;            /* of k_new and v_new */
     fa_kv_storage cache_dtype; /* of the cache and the outputs */
@@ -386,16 +383,17 @@ typedef struct fa_kv_update_spec {
                       do, which of them is written, element by element, is not defined */
     fa_kv_rotation rotation;
     fa_rope_angles angles;
-    fa_kv_index position_type, slot_type;
+    fa_index position_type, slot_type;
     int32_t head_dim;   /* of K: 1 to 1024, or FA_DYNAMIC */
     int32_t head_dim_v; /* of V: 1 to 1024; 0: that of K */
     int32_t rotary_dim; /* even, at most head_dim; 0: all of head_dim. The rest is copied */
     int32_t batch;      /* this and the next four: baked, or FA_DYNAMIC */
     int32_t tokens;
     int32_t heads;
-    int32_t cache_len; /* entries of a row; only with FA_KV_DENSE */
-    int32_t page_size; /* entries of a page, 1 to 256; only with pages */
-    double base;       /* 0: 10000; otherwise > 1, finite; ignored with FA_ROPE_TABLES */
+    int32_t cache_len;       /* entries of a row; only with FA_KV_DENSE */
+    int32_t page_size;       /* entries of a page, 1 to 256; only with pages */
+    double base;             /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
 } fa_kv_update_spec;
 
 typedef struct fa_kv_update_args {
@@ -420,6 +418,8 @@ typedef struct fa_kv_update_args {
     int64_t block_table_stride; /* elements between batches; 0: max_pages */
     const float *cos, *sin;     /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
     int32_t max_position;       /* rows of the tables. A position past them is outside */
+    const float *inv_freq;      /* FA_ROPE_FREQUENCIES; device memory, [rotary_dim / 2] */
+    int32_t sequence_length;    /* FA_ROPE_DYNAMIC_NTK, unless baked */
     const float *k_scale, *v_scale; /* as `scales` says; device memory; positive */
     uint32_t *errors; /* NULL, or device memory to which the number of tokens outside is added */
 } fa_kv_update_args;

@@ -67,20 +67,20 @@ Test(gpu_kv_update, golden_stacked)
 static const fa_kv_update_spec choices[] = {
     {.rotation = FA_KV_ROTATE_HALF, .head_dim = 64},
     {.dtype = FA_BF16, .rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 64, .in_place = true},
-    {.dtype = FA_F16, .head_dim = 64, .head_dim_v = 128, .position_type = FA_KV_INT64},
+    {.dtype = FA_F16, .head_dim = 64, .head_dim_v = 128, .position_type = FA_I64},
     {.dtype = FA_F16,
      .rotation = FA_KV_ROTATE_HALF,
      .angles = FA_ROPE_TABLES,
      .cache = FA_KV_SLOTS,
      .in_place = true,
-     .slot_type = FA_KV_INT64,
+     .slot_type = FA_I64,
      .head_dim = 64},
     {.cache = FA_KV_SLOTS, .in_place = true, .cache_layout = FA_KV_HEADS_FIRST, .head_dim = 64},
     {.dtype = FA_BF16,
      .rotation = FA_KV_ROTATE_HALF,
      .cache = FA_KV_BLOCK_TABLE,
      .in_place = true,
-     .position_type = FA_KV_INT64,
+     .position_type = FA_I64,
      .head_dim = 128,
      .head_dim_v = 64,
      .rotary_dim = 32},
@@ -95,7 +95,7 @@ static const fa_kv_update_spec choices[] = {
     {.dtype = FA_F16,
      .rotation = FA_KV_ROTATE_INTERLEAVED,
      .cache = FA_KV_SLOTS,
-     .position_type = FA_KV_INT64,
+     .position_type = FA_I64,
      .in_place = true,
      .unique = true,
      .head_dim = 64},
@@ -163,8 +163,8 @@ Test(gpu_kv_update, head_dims)
     static const struct {
         int k, v, rotary;
         fa_kv_rotation rotation;
-    } dims[] = {{46, 80, 46, FA_KV_ROTATE_HALF},  {80, 46, 80, FA_KV_ROTATE_INTERLEAVED},
-                {120, 120, 120, FA_KV_ROTATE_HALF}, {256, 256, 256, FA_KV_ROTATE_INTERLEAVED},
+    } dims[] = {{46, 80, 46, FA_KV_ROTATE_HALF},       {80, 46, 80, FA_KV_ROTATE_INTERLEAVED},
+                {120, 120, 120, FA_KV_ROTATE_HALF},    {256, 256, 256, FA_KV_ROTATE_INTERLEAVED},
                 {67, 1, 34, FA_KV_ROTATE_INTERLEAVED}, {1, 1023, 0, FA_KV_ROTATE_NONE},
                 {72, 72, 72, FA_KV_ROTATE_HALF}};
     enum { COUNT = sizeof dims / sizeof dims[0] };
@@ -182,10 +182,9 @@ Test(gpu_kv_update, head_dims)
     for (size_t i = 0; i < COUNT; i++) {
         static const int shapes[][4] = {{1, 1, 1, 1}, {2, 3, 17, 5}, {5, 19, 2, 11}};
         for (size_t k = 0; k < 3; k++)
-            compile_and_run_kv(ctx,
-                               kv_sized(specs[i], shapes[k][0], shapes[k][1], shapes[k][2],
-                                        shapes[k][3]),
-                               1, NULL, i * 4 + k + 1);
+            compile_and_run_kv(
+                ctx, kv_sized(specs[i], shapes[k][0], shapes[k][1], shapes[k][2], shapes[k][3]), 1,
+                NULL, i * 4 + k + 1);
     }
     close_device(&f, ctx);
 }
@@ -201,7 +200,7 @@ Test(gpu_kv_update, head_dims_and_pages_with_random_slots)
         specs[d] = (fa_kv_update_spec){.dtype = d % 2 ? FA_F16 : FA_BF16,
                                        .cache = FA_KV_SLOTS,
                                        .in_place = true,
-                                       .slot_type = FA_KV_INT64,
+                                       .slot_type = FA_I64,
                                        .head_dim = dims[d]};
     warm_kv(ctx, specs, 4);
     for (size_t d = 0; d < 4; d++)

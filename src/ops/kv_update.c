@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "json.h"
-#include "ops/rotary.h"
 #include "status.h"
 
 static const char *const cache_dtype_names[] = {"same", "e4m3", NULL};
@@ -14,8 +13,6 @@ static const char *const scale_names[] = {"none", "tensor", "head", NULL};
 static const char *const cache_names[] = {"dense", "slots", "block_table", NULL};
 static const char *const layout_names[] = {"tokens_first", "heads_first", NULL};
 static const char *const rotation_names[] = {"none", "half", "interleaved", NULL};
-static const char *const angles_names[] = {"computed", "tables", NULL};
-static const char *const index_names[] = {"int32", "int64", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, kv_update) + offsetof(fa_kv_update_spec, name)
 #define CHOICE(name, values, text)                                                                 \
@@ -40,9 +37,10 @@ static const fa_param_info parameters[] = {
     YES(in_place, "the cache is changed; else it is copied with the changes"),
     YES(unique, "promised: no two tokens of a batch go to one entry"),
     CHOICE(rotation, rotation_names, "of the keys; pairs as in rope"),
-    CHOICE(angles, angles_names, "computed from base, or read from cos and sin tables"),
-    CHOICE(position_type, index_names, "of positions"),
-    CHOICE(slot_type, index_names, "of slots"),
+    CHOICE(angles, fa__rotary_angles_names,
+           "computed from base, or read: cos and sin tables, or an inv_freq vector"),
+    CHOICE(position_type, fa__index_names, "of positions"),
+    CHOICE(slot_type, fa__index_names, "of slots"),
     DIMENSION(head_dim, "D", 1, KV_MAX_HEAD_DIM, "elements of a head of K"),
     {"head_dim_v", NULL, FA_PARAM_INT, MEMBER(head_dim_v), false, 1, KV_MAX_HEAD_DIM, NULL,
      "elements of a head of V; 0: as K"},
@@ -55,9 +53,15 @@ static const fa_param_info parameters[] = {
     DIMENSION(page_size, "P", 1, KV_MAX_PAGE_SIZE, "entries of a page"),
     {"base", NULL, FA_PARAM_REAL, MEMBER(base), false, 1, DBL_MAX, NULL,
      "of the frequencies base^(-2j/rotary_dim), over 1; 0: 10000"},
+    ROTARY_SCALING_PARAMS(MEMBER(scaling)),
 };
 
 /* --- validate --- */
+
+static fa__rotary rotary_of(fa_kv_update_spec *s)
+{
+    return (fa__rotary){"kv_update", s->angles, &s->base, &s->scaling, s->rotary_dim};
+}
 
 static fa_status check_rotation(const fa_kv_update_spec *s)
 {
@@ -84,11 +88,6 @@ static fa_status check_rotation(const fa_kv_update_spec *s)
                         "kv_update: all of head_dim = %d is to be rotated, which is odd; set an "
                         "even fa_kv_update_spec.rotary_dim",
                         s->head_dim);
-    if (s->base == 1)
-        return fa__fail(FA_ERR_VALUE,
-                        "kv_update: base = 1; over 1 is needed, or 0 for %d "
-                        "(fa_kv_update_spec.base)",
-                        (int)FA__ROTARY_DEFAULT_BASE);
     return FA_OK;
 }
 
@@ -134,20 +133,16 @@ static void fill_defaults(fa_kv_update_spec *s)
     if (!s->head_dim_v)
         s->head_dim_v = s->head_dim;
     if (s->cache != FA_KV_SLOTS)
-        s->slot_type = FA_KV_INT32;
-    if (s->rotation == FA_KV_ROTATE_NONE) {
-        s->angles = FA_ROPE_COMPUTED;
-        s->base = 0;
-        if (s->cache == FA_KV_SLOTS)
-            s->position_type = FA_KV_INT32; /* not read */
-        return;
-    }
-    if (!s->rotary_dim)
+        s->slot_type = FA_I32;
+    if (s->rotation && !s->rotary_dim)
         s->rotary_dim = s->head_dim;
-    if (s->angles == FA_ROPE_TABLES)
-        s->base = 0;
-    else if (s->base == 0)
-        s->base = FA__ROTARY_DEFAULT_BASE;
+    if (s->rotation)
+        return;
+    s->angles = FA_ROPE_COMPUTED;
+    s->base = 0;
+    s->scaling = (fa_rope_scaling){0};
+    if (s->cache == FA_KV_SLOTS)
+        s->position_type = FA_I32; /* not read */
 }
 
 static fa_status validate(fa_spec *spec, const fa__target *target)
@@ -156,9 +151,11 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
     fa_status status = check_cache(s, target);
     if (!status)
         status = check_rotation(s);
-    if (!status)
-        fill_defaults(s);
-    return status;
+    if (status)
+        return status;
+    fill_defaults(s);
+    const fa__rotary rotary = rotary_of(s);
+    return s->rotation ? fa__rotary_check(&rotary) : FA_OK;
 }
 
 /* --- plan --- */
@@ -172,16 +169,12 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
         must_divide = fa__kv_dividends(s, s->head_dim, s->rotary_dim);
     else if (s->rotary_dim)
         must_divide = fa__kv_dividends(s, s->rotary_dim, s->rotary_dim);
-    const int64_t width = fa__rotary_power_of_two(must_divide, widest);
-    const int64_t width_v = fa__rotary_power_of_two((uint64_t)s->head_dim_v, widest);
-    const bool computed = s->rotation && s->angles == FA_ROPE_COMPUTED;
-    const uint64_t log2_base = computed ? fa__rotary_log2_q54(s->base) : 0;
+    const int64_t width = fa__kv_power_of_two(must_divide, widest);
+    const int64_t width_v = fa__kv_power_of_two((uint64_t)s->head_dim_v, widest);
     p->block_threads = KV_BLOCK_THREADS;
     p->flags.programmatic = target->cc >= 90; /* kv_update.cu waits for its predecessor by itself */
     p->value[KV_VECTOR_WIDTH] = (int32_t)width;
     p->value[KV_VECTOR_WIDTH_V] = (int32_t)width_v;
-    p->value[KV_LOG2_BASE_LOW] = (int32_t)(uint32_t)log2_base;
-    p->value[KV_LOG2_BASE_HIGH] = (int32_t)(uint32_t)(log2_base >> 32);
     fa__buf text = fa__buf_on(p->text, sizeof p->text);
     fa__buf_format(
         &text,
@@ -194,7 +187,7 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
 
 /* --- instantiate --- */
 
-static void write_label(const fa_kv_update_spec *s, fa__buf *label)
+static void write_label(fa_kv_update_spec *s, fa__buf *label)
 {
     fa__buf_format(label, "kv_update %s", fa__dtype_name(s->dtype));
     if (s->cache_dtype)
@@ -207,11 +200,9 @@ static void write_label(const fa_kv_update_spec *s, fa__buf *label)
     if (s->rotation)
         fa__buf_format(label, " %s", rotation_names[s->rotation]);
     if (s->angles)
-        fa__buf_format(label, " %s", angles_names[s->angles]);
-    if (s->position_type)
-        fa__buf_text(label, " positions_int64");
-    if (s->slot_type)
-        fa__buf_text(label, " slots_int64");
+        fa__buf_format(label, " %s", fa__rotary_angles_names[s->angles]);
+    fa__buf_text(label, s->position_type ? " positions_i64" : "");
+    fa__buf_text(label, s->slot_type ? " slots_i64" : "");
     const bool own_v = s->head_dim_v != s->head_dim;
     const bool partial = s->rotation && s->rotary_dim != s->head_dim;
     const struct {
@@ -228,29 +219,27 @@ static void write_label(const fa_kv_update_spec *s, fa__buf *label)
     for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
         if (dimensions[i].value)
             fa__buf_format(label, " %s%d", dimensions[i].letter, dimensions[i].value);
-    if (s->base != 0 && s->base != FA__ROTARY_DEFAULT_BASE) {
-        fa__buf_text(label, " base=");
-        fa__json_real(label, s->base);
-    }
+    const fa__rotary rotary = rotary_of(s);
+    if (s->rotation)
+        fa__rotary_label(label, &rotary);
 }
 
-static void write_prologue(const fa_kv_update_spec *s, const fa__plan *p, fa__buf *source)
+static void write_prologue(fa_kv_update_spec *s, const fa__plan *p, fa__buf *source)
 {
-    const char *const index_types[] = {"int", "long long"};
+    const fa__rotary rotary = rotary_of(s);
     fa__prologue_begin(source);
     fa__prologue_dtype(source, "Element", s->dtype);
     if (s->cache_dtype == FA_KV_E4M3)
         fa__buf_text(source, "#include \"fajit/dtype.cuh\"\nusing Cached = fajit::fp8_e4m3;\n");
     else
         fa__prologue_dtype(source, "Cached", s->dtype);
-    fa__buf_format(source, "using Position = %s;\n", index_types[s->position_type]);
-    fa__buf_format(source, "using Slot = %s;\n", index_types[s->slot_type]);
-    fa__prologue_int(source, "CACHE", s->cache);
+    fa__prologue_int(source, "SCALES", (int64_t)s->scales);
+    fa__prologue_int(source, "CACHE", (int64_t)s->cache);
     fa__prologue_bool(source, "IN_PLACE", s->in_place);
     fa__prologue_bool(source, "UNIQUE", s->unique);
-    fa__prologue_int(source, "ROTATION", s->rotation);
-    fa__prologue_bool(source, "TABLES", s->angles == FA_ROPE_TABLES);
-    fa__prologue_int(source, "SCALES", s->scales);
+    fa__prologue_bool(source, "POSITIONS_WIDE", s->position_type == FA_I64);
+    fa__prologue_bool(source, "SLOTS_WIDE", s->slot_type == FA_I64);
+    fa__prologue_int(source, "ROTATION", (int64_t)s->rotation);
     fa__prologue_int(source, "HEAD_DIM", s->head_dim);
     fa__prologue_int(source, "HEAD_DIM_V", s->head_dim_v);
     fa__prologue_int(source, "ROTARY_DIM", s->rotary_dim);
@@ -259,19 +248,20 @@ static void write_prologue(const fa_kv_update_spec *s, const fa__plan *p, fa__bu
     fa__prologue_int(source, "HEADS", s->heads);
     fa__prologue_int(source, "CACHE_LEN", s->cache_len);
     fa__prologue_int(source, "PAGE_SIZE", s->page_size);
-    fa__prologue_int(source, "LOG2_BASE_Q54", (int64_t)fa__kv_log2_base(p));
     fa__prologue_int(source, "VECTOR_WIDTH", p->value[KV_VECTOR_WIDTH]);
     fa__prologue_int(source, "VECTOR_WIDTH_V", p->value[KV_VECTOR_WIDTH_V]);
     fa__prologue_int(source, "HEADS_IN_FLIGHT", KV_HEADS_IN_FLIGHT);
     fa__prologue_int(source, "BLOCK_THREADS", KV_BLOCK_THREADS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(kv_kernel_params));
+    fa__rotary_prologue(source, &rotary);
     fa__prologue_end(source, "kv_update.cu");
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)
 {
-    write_label(&spec->kv_update, &program->label);
-    write_prologue(&spec->kv_update, p, &program->source);
+    fa_kv_update_spec own = spec->kv_update;
+    write_label(&own, &program->label);
+    write_prologue(&own, p, &program->source);
     fa__buf_text(&program->source, fa__template_kv_update);
     program->file = "kv_update.cu";
     program->entry = "fajit_kv_update";
@@ -289,7 +279,7 @@ static void pack(const fa_spec *spec, fa__buf *out)
 }
 
 static const size_t param_sizes[] = {sizeof(kv_kernel_params)};
-_Static_assert(sizeof(kv_kernel_params) == 360, "kv_update.cu's default says the same");
+_Static_assert(sizeof(kv_kernel_params) == 408, "kv_update.cu's default says the same");
 _Static_assert(sizeof(kv_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
                "room for a launch");
 

@@ -4,6 +4,7 @@
 #define FA_KV_UPDATE_H
 
 #include "op.h"
+#include "ops/rotary.h"
 
 #define KV_MAX_HEAD_DIM 1024
 #define KV_MAX_PAGE_SIZE 256
@@ -12,7 +13,7 @@
 #define KV_HEADS_IN_FLIGHT 2 /* of them loaded before the first is used */
 
 /* Slots of fa__plan.value. */
-enum { KV_VECTOR_WIDTH, KV_VECTOR_WIDTH_V, KV_LOG2_BASE_LOW, KV_LOG2_BASE_HIGH };
+enum { KV_VECTOR_WIDTH, KV_VECTOR_WIDTH_V };
 
 /* Mirror of struct tensor, part and params in kv_update.cu. */
 typedef struct kv_tensor_params {
@@ -34,20 +35,19 @@ typedef struct kv_kernel_params {
     int64_t slot_count;
     uint64_t block_table;
     int64_t block_table_stride;
-    uint64_t cos, sin, errors;
-    uint64_t log2_base_quotient;
-    int32_t log2_base_remainder;
+    uint64_t cos, sin, inv_freq, errors;
+    fa__rotary_rule rule;
     int32_t rotary_dim, max_position;
     int32_t batch, tokens, heads, cache_len, page_size;
     int32_t pages, max_pages;
-    int32_t items, heads_per_group, groups;
+    int32_t items, heads_per_group, groups, abreast_log2;
 } kv_kernel_params;
 
-/* The base-2 logarithm of the spec's base, times 2^54. */
-static inline uint64_t fa__kv_log2_base(const fa__plan *p)
+/* The largest power of two that divides value, at most limit (one itself). */
+static inline int64_t fa__kv_power_of_two(uint64_t value, int64_t limit)
 {
-    return (uint32_t)p->value[KV_LOG2_BASE_LOW] | (uint64_t)(uint32_t)p->value[KV_LOG2_BASE_HIGH]
-                                                      << 32;
+    uint64_t merged = value | (uint64_t)limit;
+    return (int64_t)(merged & (0 - merged));
 }
 
 /* Bytes of an element of the cache. */

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "ops/kv_update.h"
-#include "ops/rotary.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -111,6 +110,20 @@ static fa_status resolve_sizes(const fa_kv_update_spec *s, const fa_kv_update_ar
            (status = resolve("heads", s->heads, a->heads, &n->heads)) ||
            (status = resolve("head_dim", s->head_dim, a->head_dim, &n->head_dim)) ||
            (status = check_head_dim(s, n)));
+    return status;
+}
+
+static fa_status resolve_length(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                int64_t *length)
+{
+    if (s->scaling.kind != FA_ROPE_DYNAMIC_NTK)
+        return FA_OK;
+    fa_status status =
+        resolve("sequence_length", s->scaling.sequence_length, a->sequence_length, length);
+    if (!status && !*length)
+        return fa__fail(FA_ERR_SIZE,
+                        "kv_update: sequence_length = 0; dynamic_ntk scales for a length of at "
+                        "least 1 (fa_kv_update_args.sequence_length)");
     return status;
 }
 
@@ -225,9 +238,9 @@ static fa_status add_rows(views *v, const char *name, const void *data, int64_t 
     return add_array(v, name, data, reach + count, bytes);
 }
 
-static int64_t index_bytes(fa_kv_index type)
+static int64_t index_bytes(fa_index type)
 {
-    return type == FA_KV_INT64 ? 8 : 4;
+    return type == FA_I64 ? 8 : 4;
 }
 
 static int64_t table_stride(const fa_kv_update_args *a)
@@ -265,6 +278,8 @@ static fa_status add_factors(const fa_kv_update_spec *s, const fa_kv_update_args
         if (!status)
             status = add_array(v, "sin", a->sin, count, 4);
     }
+    if (s->rotation && s->angles == FA_ROPE_FREQUENCIES)
+        status = add_array(v, "inv_freq", a->inv_freq, n->rotary_dim / 2, 4);
     if (!status && s->scales) {
         const int64_t count = s->scales == FA_KV_SCALE_HEAD ? n->heads : 1;
         status = add_array(v, "k_scale", a->k_scale, count, 4);
@@ -302,10 +317,20 @@ static int64_t divide_up(int64_t n, int64_t d)
 /* The largest width up to `width` whose accesses to this tensor are aligned. */
 static int64_t aligned_width(const fa__view *view, int64_t width)
 {
-    return view
-               ? fa__rotary_power_of_two(fa__view_address_bits(view), width * view->element_bytes) /
-                     view->element_bytes
-               : width;
+    return view ? fa__kv_power_of_two(fa__view_address_bits(view), width * view->element_bytes) /
+                      view->element_bytes
+                : width;
+}
+
+/* A thread reads one float32 of each array for a pair, in accesses of 16 bytes at most. */
+static int64_t angles_width(const fa_kv_update_spec *s, const fa_kv_update_args *a, int64_t width)
+{
+    const uintptr_t bits = s->angles == FA_ROPE_TABLES ? (uintptr_t)a->cos | (uintptr_t)a->sin
+                           : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
+                                                              : 0;
+    const int64_t aligned = fa__kv_power_of_two(bits, 16);
+    const int64_t limit = s->rotation == FA_KV_ROTATE_HALF ? aligned / 4 : aligned / 2;
+    return aligned < 16 && width > limit ? limit : width;
 }
 
 /* Elements of an access that is safe for these pointers, strides and sizes. */
@@ -315,18 +340,11 @@ static int64_t choose_width(const fa_kv_update_spec *s, const fa__plan *p,
     const uint64_t divides =
         which ? (uint64_t)n->head_dim_v : fa__kv_dividends(s, n->head_dim, n->rotary_dim);
     int64_t width =
-        fa__rotary_power_of_two(divides, p->value[which ? KV_VECTOR_WIDTH_V : KV_VECTOR_WIDTH]);
+        fa__kv_power_of_two(divides, p->value[which ? KV_VECTOR_WIDTH_V : KV_VECTOR_WIDTH]);
     width = aligned_width(v->fresh[which], width);
     width = aligned_width(v->cache[which], width);
     width = aligned_width(v->out[which], width);
-    if (!which && s->rotation && s->angles == FA_ROPE_TABLES) {
-        /* A thread reads one float32 of each table for a pair, in accesses of 16 bytes at most. */
-        int64_t aligned = fa__rotary_power_of_two((uintptr_t)a->cos | (uintptr_t)a->sin, 16);
-        int64_t limit = s->rotation == FA_KV_ROTATE_HALF ? aligned / 4 : aligned / 2;
-        if (aligned < 16 && width > limit)
-            width = limit;
-    }
-    return width;
+    return !which && s->rotation ? angles_width(s, a, width) : width;
 }
 
 static kv_tensor_params tensor_params(const fa__view *view)
@@ -357,40 +375,63 @@ static int64_t units_of(const fa_kv_update_spec *s, const sizes *n, int64_t widt
     return units > units_v ? units : units_v;
 }
 
-/* Items of a block: as many as give each thread one unit. More where each block has many tokens to
- * look at, as long as there are blocks for all multiprocessors several times over. */
-static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t items,
-                            int64_t units, int32_t multiprocessors)
+static uint64_t magnitude(int64_t value)
 {
-    int64_t of_block = units < KV_BLOCK_THREADS ? KV_BLOCK_THREADS / units : 1;
+    return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+}
+
+/* log2 of the neighbouring heads that neighbouring threads take: more than one where the heads of a
+ * token lie beside each other, so that what a block touches is contiguous; few enough to leave a
+ * thread 2 heads that share its angles. */
+static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units)
+{
+    for (int i = 0; i < 6; i++) {
+        const fa__view *x = i < 2 ? v->fresh[i] : i < 4 ? v->cache[i - 2] : v->out[i - 4];
+        if (x && x->extent[1] > 1 && x->extent[2] > 1 &&
+            magnitude(x->stride[1]) > magnitude(x->stride[2]))
+            return 0;
+    }
+    int32_t log2 = 0;
+    while (units << (log2 + 1) <= KV_BLOCK_THREADS && 2 << (log2 + 1) <= n->heads)
+        log2++;
+    return log2;
+}
+
+/* Items of a block: as many as give each thread one unit. More where a block has many tokens to look
+ * at, as long as there are blocks for all multiprocessors several times over. */
+static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t items,
+                            int64_t threads_each, int32_t multiprocessors)
+{
     const int64_t looked_at = s->cache == FA_KV_SLOTS ? n->slots : n->tokens;
-    if (s->in_place && s->unique)
-        return of_block;
-    while (of_block < KV_BLOCK_THREADS / 2 && looked_at > 4 * of_block &&
-           items / (2 * of_block) >= 8 * (int64_t)multiprocessors)
+    int64_t of_block = threads_each < KV_BLOCK_THREADS ? KV_BLOCK_THREADS / threads_each : 1;
+    while (!(s->in_place && s->unique) && of_block < KV_BLOCK_THREADS / 2 &&
+           looked_at > 4 * of_block && items / (2 * of_block) >= 8 * (int64_t)multiprocessors)
         of_block *= 2;
     return of_block;
 }
 
 /* Heads that share a thread's angles: fewer while they leave multiprocessors without a block, more
  * where the grid could not hold their groups. */
-static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t multiprocessors)
+static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t abreast_log2,
+                                      int32_t multiprocessors)
 {
-    int64_t heads = KV_HEADS_PER_GROUP;
-    while (heads > 1 && blocks * 2 * divide_up(n->heads, heads) < multiprocessors)
+    const int64_t abreast = INT64_C(1) << abreast_log2;
+    int64_t heads = KV_HEADS_PER_GROUP * abreast;
+    while (heads > abreast && blocks * 2 * divide_up(n->heads, heads) < multiprocessors)
         heads /= 2;
     while (2 * divide_up(n->heads, heads) > MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
 
-static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, int32_t multiprocessors,
-                             kv_kernel_params *k, fa__launch *l)
+static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, const views *v,
+                             int32_t multiprocessors, kv_kernel_params *k, fa__launch *l)
 {
     const int64_t tokens = n->batch * n->tokens; /* below 2^62 */
     const int64_t items = s->in_place ? n->slots : n->batch * n->entries;
     const int64_t units = units_of(s, n, k->k.width, k->v.width);
-    const int64_t of_block = choose_items(s, n, items, units, multiprocessors);
+    const int32_t abreast_log2 = choose_abreast_log2(n, v, units);
+    const int64_t of_block = choose_items(s, n, items, units << abreast_log2, multiprocessors);
     const int64_t blocks = divide_up(items, of_block);
     if (blocks > MAX_GRID_X || (!s->in_place && tokens > INT32_MAX))
         return fa__fail(FA_ERR_GEOMETRY,
@@ -398,10 +439,11 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, int32_t
                         " cache entries of head_dim = %" PRId64
                         " are over the limits of a grid; launch them in parts",
                         tokens, n->outer * n->entries, n->head_dim);
-    const int64_t heads = choose_heads_per_group(n, blocks, multiprocessors);
+    const int64_t heads = choose_heads_per_group(n, blocks, abreast_log2, multiprocessors);
     k->items = (int32_t)of_block;
     k->heads_per_group = (int32_t)heads;
     k->groups = (int32_t)divide_up(n->heads, heads);
+    k->abreast_log2 = abreast_log2;
     l->grid[0] = (uint32_t)blocks;
     l->grid[1] = 2 * (uint32_t)k->groups;
     l->grid[2] = 1;
@@ -413,8 +455,6 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, int32_t
 static void fill_params(const fa_kv_update_spec *s, const fa__plan *p, const fa_kv_update_args *a,
                         const sizes *n, const views *v, kv_kernel_params *k)
 {
-    const uint64_t log2_base = fa__kv_log2_base(p), rotary_dim = (uint64_t)n->rotary_dim;
-    const bool divided = s->rotation && !s->rotary_dim;
     *k = (kv_kernel_params){.positions = (uintptr_t)a->positions,
                             .positions_stride = a->positions_stride,
                             .slots = (uintptr_t)a->slots,
@@ -423,9 +463,8 @@ static void fill_params(const fa_kv_update_spec *s, const fa__plan *p, const fa_
                             .block_table_stride = table_stride(a),
                             .cos = (uintptr_t)a->cos,
                             .sin = (uintptr_t)a->sin,
+                            .inv_freq = (uintptr_t)a->inv_freq,
                             .errors = (uintptr_t)a->errors,
-                            .log2_base_quotient = divided ? log2_base / rotary_dim : 0,
-                            .log2_base_remainder = divided ? (int32_t)(log2_base % rotary_dim) : 0,
                             .rotary_dim = (int32_t)n->rotary_dim,
                             .max_position = a->max_position,
                             .batch = (int32_t)n->batch,
@@ -463,9 +502,15 @@ fa_status fa__kv_update_launch(const fa_spec *spec, const fa__plan *p, int32_t m
         status = make_views(s, a, &n, &v);
     if (status)
         return status;
+    int64_t length = 0;
     fill_params(s, p, a, &n, &v, k);
+    if (s->rotation && (status = resolve_length(s, a, &length)))
+        return status;
+    if (s->rotation && s->angles == FA_ROPE_COMPUTED &&
+        fa__rotary_waits(&s->scaling, s->rotary_dim))
+        k->rule = fa__rotary_rule_make(s->base, &s->scaling, n.rotary_dim, length);
     room->params[0] = k;
     l->params = room->params;
     l->smem_bytes = 0;
-    return choose_grid(s, &n, multiprocessors, k, l);
+    return choose_grid(s, &n, &v, multiprocessors, k, l);
 }

@@ -174,11 +174,14 @@ static void rotate_row(oracle_case *c, int64_t position, double *x)
     const int64_t pairs = rotary_dim(c) / 2;
     const bool tables = s->angles == FA_ROPE_TABLES, half = s->rotation == FA_KV_ROTATE_HALF;
     const double base = s->base != 0 ? s->base : 10000;
+    const oracle_tensor *vector = oracle_find_tensor(c, "inv_freq");
     const oracle_tensor *cosines = oracle_find_tensor(c, "cos"),
                         *sines = oracle_find_tensor(c, "sin");
     for (int64_t j = 0; j < pairs; j++) {
         const int64_t i = half ? j : 2 * j, k = half ? j + pairs : 2 * j + 1;
-        const double angle = (double)position / pow(base, (double)j / (double)pairs);
+        const double inverse = vector ? (double)((const float *)vector->host)[j]
+                                      : pow(base, -(double)j / (double)pairs);
+        const double angle = (double)position * inverse;
         double cosine = cos(angle), sine = sin(angle);
         if (tables) {
             cosine = (double)((const float *)cosines->host)[position * pairs + j];
@@ -440,10 +443,10 @@ static int64_t spoil(oracle_case *c, const oracle_tensor *t, int64_t i, int64_t 
     }
 }
 
-static oracle_tensor *add_index(oracle_case *c, const char *name, fa_kv_index type, int64_t count)
+static oracle_tensor *add_index(oracle_case *c, const char *name, fa_index type, int64_t count)
 {
-    oracle_tensor *t = add_tensor(c, name, FA_F32, type == FA_KV_INT64 ? 8 : 4, count);
-    t->is_int32 = type == FA_KV_INT32;
+    oracle_tensor *t = add_tensor(c, name, FA_F32, type == FA_I64 ? 8 : 4, count);
+    t->is_int32 = type == FA_I32;
     return t;
 }
 
@@ -498,7 +501,7 @@ static bool add_block_table(oracle_case *c, const int64_t *extra)
     if (spec_of(c)->cache != FA_KV_BLOCK_TABLE)
         return true;
     const int64_t count = (int64_t)a->batch * a->max_pages;
-    oracle_tensor *t = add_index(c, "block_table", FA_KV_INT32, count);
+    oracle_tensor *t = add_index(c, "block_table", FA_I32, count);
     int64_t *order = shuffled(c, 30, a->pages);
     for (int64_t i = 0; i < count && t->host && order; i++) {
         const bool bad = extra[ORACLE_KV_SPOILT] && draw(c, 31, i, 8) == 0;
@@ -514,6 +517,11 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     fa_kv_update_args *a = &c->args.kv_update;
     const int64_t pairs = rotary_dim(c) / 2;
     const double base = s->base != 0 ? s->base : 10000;
+    if (s->rotation && s->angles == FA_ROPE_FREQUENCIES) {
+        float *vector = add_tensor(c, "inv_freq", FA_F32, 4, pairs)->host;
+        for (int64_t j = 0; j < pairs && vector; j++)
+            vector[j] = (float)pow(base, -(double)j / (double)pairs);
+    }
     if (!s->rotation || s->angles != FA_ROPE_TABLES)
         return;
     a->max_position = (int32_t)(extra[ORACLE_KV_MAX_POSITION] ? extra[ORACLE_KV_MAX_POSITION]
@@ -594,6 +602,9 @@ static const char *problem_of(const oracle_case *c, const int64_t *extra)
         return "batch, heads and head_dim must be set";
     if (a->head_dim > 1024 || rotary_dim(c) % 2 || rotary_dim(c) > a->head_dim)
         return "head_dim must be at most 1024, rotary_dim even and at most head_dim";
+    if (s->rotation && (s->scaling.kind || s->scaling.attention_factor != 0))
+        return "the reference knows no scaling of frequencies; angles = frequencies takes scaled "
+               "ones";
     if (entries_of(c) < 1)
         return "cache_len, or page_size of a pool, must be set";
     for (int i = 0; i < ORACLE_KV_EXTRA_COUNT; i++)
