@@ -716,6 +716,7 @@ static void bind(oracle_case *c, void *const *device)
             {"k_scale", &a->k_scale},
             {"v_scale", &a->v_scale},
             {"errors", &a->errors},
+            {"inv_freq", &a->inv_freq},
         };
         for (size_t k = 0; k < sizeof places / sizeof places[0]; k++)
             if (strcmp(c->tensor[i].name, places[k].name) == 0)
