@@ -26,7 +26,8 @@ typedef struct mutant {
 static const mutant mutants[] = {
     {"half for interleaved", &stacked, "int ROTATION = 2;", "int ROTATION = 1;"},
     {"interleaved for half", &partial, "int ROTATION = 1;", "int ROTATION = 2;"},
-    {"keys not rotated", &stacked, "        y.rotate(by);\n", ""},
+    {"keys not rotated", &stacked, "values y = x.unpacked();\n        y.rotate(by);\n",
+     "values y = x.unpacked();\n"},
     {"values rotated", &stacked, "bool rotates = KEYS && ROTATES;", "bool rotates = ROTATES;"},
     {"position shifted", &stacked, "(p, at.position, index", "(p, at.position + 1, index"},
     {"position shifted, computed", &partial, "(p, at.position, index",
