@@ -39,7 +39,7 @@ static const mutant mutants[] = {
      "atomicMax(&to.last_token[x.entry - first], static_cast<int>(n))",
      "atomicCAS(&to.last_token[x.entry - first], -1, static_cast<int>(n))"},
     {"no token wins", &partial, "if (to.entry[i] == entry)", "if (true)"},
-    {"padding written", &partial, "to.entry = PADDING;", "to.entry = 0;"},
+    {"padding written", &partial, "to.entry = PADDING;", "to.entry = to.position = 0;"},
     {"positions outside clamped", &stacked, "to.entry = OUTSIDE;",
      "to.entry = to.batch * capacity_of(p);"},
     {"errors not counted", &paged, "atomicAdd(p.errors, 1u);", ";"},
