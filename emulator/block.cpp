@@ -7,15 +7,20 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "elf_tls.h"
 #include "fiber.h"
+#include "image.h"
+#include "sanitizer.h"
 
 namespace fajit_emu {
 
 namespace {
 
 constexpr int LAUNCH_FAILED = 719;
+constexpr unsigned WITHOUT_ORDER = 1; // a switch of ThreadSanitizer's that orders nothing
 
 enum class state { unstarted, ready, running, waiting, ended };
 
@@ -25,7 +30,8 @@ struct thread {
     state is = state::unstarted;
     fiber *on = nullptr;
     thread_view view{};
-    site where{};                                      // while it waits
+    site where{};               // while it waits
+    std::shared_ptr<char> seen; // what it has to tell ThreadSanitizer when it goes on
     std::vector<std::vector<deferred>> queued[QUEUES]; // groups; the last is not committed yet
 };
 
@@ -34,6 +40,7 @@ struct meeting {
     group who;
     const char *operation;
     combine how;
+    std::shared_ptr<char> order; // its address stands for it to ThreadSanitizer
     unsigned warp = 0;
     std::vector<void *> brought; // what each member gave
     std::vector<bool> arrived;
@@ -53,9 +60,137 @@ struct block {
     fiber *here = nullptr; // that runs now
     uint64_t random = 0;
     const thread_view **slot = nullptr;
+    const thread_sanitizer *watched = nullptr; // by ThreadSanitizer
+    void *identity = nullptr;                  // the emulator's to it
 };
 
+void thread_main(void *argument);
+
 thread_local block *current_block;
+
+void name_thread(const thread_view &view, char *out, size_t size)
+{
+    snprintf(out, size, "thread (%u,%u,%u) of block (%u,%u,%u)", view.thread_idx.x,
+             view.thread_idx.y, view.thread_idx.z, view.block_idx.x, view.block_idx.y,
+             view.block_idx.z);
+}
+
+// --- what ThreadSanitizer is told ----------------------------------------------------------------
+// Every emulated thread is one of its threads, and the emulator itself is another. Nothing orders
+// them but the operations that do so on a device.
+
+void become(block *b, void *identity)
+{
+    if (b->watched)
+        b->watched->switch_to(identity, WITHOUT_ORDER);
+}
+
+void *running_identity(block *b)
+{
+    return b->threads[b->running].on->identity;
+}
+
+// The emulator at work, between two stretches of a thread.
+class pause {
+  public:
+    explicit pause(block *b) : b(b)
+    {
+        become(b, b->identity);
+    }
+    pause(const pause &) = delete;
+    pause &operator=(const pause &) = delete;
+    ~pause()
+    {
+        thread &t = b->threads[b->running];
+        if (b->watched && t.seen) {
+            become(b, running_identity(b));
+            b->watched->acquire(t.seen.get());
+            become(b, b->identity);
+            t.seen.reset(); // memory is the emulator's affair
+        }
+        become(b, running_identity(b));
+    }
+
+    // The thread has come to a meeting that orders: what it did is seen by all who leave it.
+    void arrive_at(const meeting &m)
+    {
+        if (!b->watched || !m.who.orders)
+            return;
+        become(b, running_identity(b));
+        b->watched->release(m.order.get());
+        become(b, b->identity);
+    }
+
+    void leave(const meeting &m)
+    {
+        if (b->watched && m.who.orders)
+            b->threads[b->running].seen = m.order;
+    }
+
+  private:
+    block *b;
+};
+
+// All threads have their fibers from the beginning, made by nobody but the emulator.
+bool begin_watch(block *b)
+{
+    char name[96];
+    b->identity = b->watched->current();
+    b->watched->release(b);
+    if (!fiber_prepare(b->size))
+        return false;
+    for (thread &t : b->threads) {
+        t.on = fiber_make(thread_main, b);
+        if (!t.on)
+            return false;
+        b->all.push_back(t.on);
+        name_thread(t.view, name, sizeof name);
+        b->watched->set_name(t.on->identity, name);
+        become(b, t.on->identity);
+        b->watched->acquire(b);
+        become(b, b->identity);
+    }
+    return true;
+}
+
+// All that they did is seen by whoever waits for the grid.
+void end_watch(block *b)
+{
+    for (const thread &t : b->threads)
+        if (t.on) {
+            become(b, t.on->identity);
+            b->watched->release(const_cast<grid *>(b->g));
+            become(b, b->identity);
+        }
+}
+
+// --- shared memory -------------------------------------------------------------------------------
+
+// What was never written is recognizable, NaN in every floating-point type, and AddressSanitizer
+// knows where each array ends.
+void prepare_shared(const grid &g)
+{
+    char *base = reinterpret_cast<char *>(g.code->view_slot());
+    const address_sanitizer *a = under_address_sanitizer();
+    unsigned char *dynamic = g.code->dynamic_shared ? g.code->dynamic_shared() : nullptr;
+    for (const shared_array &s : *g.shared) {
+        char *at = base + s.offset;
+        if (reinterpret_cast<unsigned char *>(at) == dynamic)
+            continue;
+        if (a)
+            a->poison(at + s.bytes, RED_ZONE_BYTES);
+        memset(at, 0xff, s.bytes);
+    }
+    if (dynamic) {
+        if (a) {
+            a->unpoison(dynamic, MAX_SHARED_BYTES);
+            a->poison(dynamic + g.shared_bytes, MAX_SHARED_BYTES - g.shared_bytes);
+        }
+        memset(dynamic, 0xff, g.shared_bytes);
+    }
+}
+
+// --- turns ---------------------------------------------------------------------------------------
 
 uint64_t draw(block *b)
 {
@@ -64,15 +199,6 @@ uint64_t draw(block *b)
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
-}
-
-void thread_main(void *argument);
-
-void name_thread(const thread_view &view, char *out, size_t size)
-{
-    snprintf(out, size, "thread (%u,%u,%u) of block (%u,%u,%u)", view.thread_idx.x,
-             view.thread_idx.y, view.thread_idx.z, view.block_idx.x, view.block_idx.y,
-             view.block_idx.z);
 }
 
 void go_to(block *b, fiber *to)
@@ -84,13 +210,18 @@ void go_to(block *b, fiber *to)
     fiber_switch(from, to);
 }
 
-// Ends the block; the fibers of its threads are abandoned.
-[[noreturn]] void give_up(block *b, int error, const std::string &what)
+// Ends the block; the fibers of its threads are abandoned, so that nothing on their stacks may own
+// memory.
+[[noreturn]] void give_up(block *b)
+{
+    go_to(b, &b->caller);
+    __builtin_unreachable();
+}
+
+void set_failure(block *b, int error, const std::string &what)
 {
     b->why->error = error;
     b->why->what = what;
-    go_to(b, &b->caller);
-    __builtin_unreachable();
 }
 
 void report_deadlock(block *b)
@@ -120,7 +251,7 @@ void report_deadlock(block *b)
         snprintf(text, sizeof text, " (thread (%u,%u,%u) first)", first.x, first.y, first.z);
         what += text;
     }
-    give_up(b, LAUNCH_FAILED, what);
+    set_failure(b, LAUNCH_FAILED, what);
 }
 
 void make_current(block *b, unsigned index)
@@ -128,6 +259,22 @@ void make_current(block *b, unsigned index)
     b->running = index;
     b->threads[index].is = state::running;
     *b->slot = &b->threads[index].view;
+}
+
+fiber *free_fiber(block *b)
+{
+    if (!b->idle.empty()) {
+        fiber *on = b->idle.back();
+        b->idle.pop_back();
+        return on;
+    }
+    fiber *on = fiber_make(thread_main, b);
+    if (!on) {
+        set_failure(b, 2, "no memory for another thread's stack");
+        give_up(b);
+    }
+    b->all.push_back(on);
+    return on;
 }
 
 // Goes on with some thread that can. The running one waits, is ready again or has ended; its fiber
@@ -138,28 +285,18 @@ void go_on(block *b, bool has_ended)
     const bool start = fresh && (b->ready.empty() || !b->g->shuffled || draw(b) % 2 == 0);
     if (start) {
         const unsigned next = b->order[b->started++];
-        fiber *on = b->here;
-        if (!has_ended) {
-            if (b->idle.empty()) {
-                on = fiber_make(thread_main, b);
-                if (!on)
-                    give_up(b, 2, "no memory for another thread's stack");
-                b->all.push_back(on);
-            } else {
-                on = b->idle.back();
-                b->idle.pop_back();
-            }
-        }
-        b->threads[next].on = on;
+        thread &t = b->threads[next];
+        if (!t.on)
+            t.on = has_ended ? b->here : free_fiber(b);
         make_current(b, next);
-        go_to(b, on);
+        go_to(b, t.on);
         return;
     }
     if (!b->ready.empty()) {
         const size_t at = b->g->shuffled ? draw(b) % b->ready.size() : 0;
         const unsigned next = b->ready[at];
         b->ready.erase(b->ready.begin() + static_cast<ptrdiff_t>(at));
-        if (has_ended)
+        if (has_ended && !b->watched)
             b->idle.push_back(b->here);
         make_current(b, next);
         go_to(b, b->threads[next].on);
@@ -170,6 +307,7 @@ void go_on(block *b, bool has_ended)
         __builtin_unreachable();
     }
     report_deadlock(b);
+    give_up(b);
 }
 
 // Threads of the block that a meeting still has to wait for.
@@ -192,8 +330,18 @@ bool complete(block *b, const meeting &m)
 // Lets everyone go who waits in m, save the running thread.
 void release(block *b, meeting *m)
 {
-    if (m->how)
+    if (m->how) {
+        // It reads and writes what the threads brought, in their name.
+        if (b->watched) {
+            b->watched->ignore_reads_begin(__FILE__, __LINE__);
+            b->watched->ignore_writes_begin(__FILE__, __LINE__);
+        }
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
+        if (b->watched) {
+            b->watched->ignore_writes_end(__FILE__, __LINE__);
+            b->watched->ignore_reads_end(__FILE__, __LINE__);
+        }
+    }
     const unsigned base = m->who.kind == WARP ? m->warp * 32 : 0;
     for (unsigned i = 0; i < m->arrived.size(); i++)
         if (m->arrived[i] && b->threads[base + i].is == state::waiting) {
@@ -207,7 +355,9 @@ void thread_main(void *argument)
 {
     block *b = static_cast<block *>(argument);
     for (;;) {
+        become(b, running_identity(b));
         b->g->function->call(b->g->parameters);
+        become(b, b->identity);
         b->threads[b->running].is = state::ended;
         b->ended++;
         // Nobody waits for a thread that has ended.
@@ -232,6 +382,7 @@ meeting *find_meeting(block *b, const group &who, const site &where, unsigned wa
     m.who = who;
     m.operation = where.operation;
     m.how = nullptr;
+    m.order = std::make_shared<char>();
     m.warp = warp;
     m.brought.resize(who.kind == WARP ? 32 : b->size);
     m.arrived.resize(m.brought.size());
@@ -239,14 +390,21 @@ meeting *find_meeting(block *b, const group &who, const site &where, unsigned wa
     return &b->meetings.back();
 }
 
+void report_failure(block *b, int error, const site &where, const char *what)
+{
+    char text[160];
+    name_thread(b->threads[b->running].view, text, sizeof text);
+    set_failure(b, error,
+                std::string(where.operation) + " at " + where.file + ":" +
+                    std::to_string(where.line) + ": " + what + ", in " + text);
+}
+
 void fail(int error, const site &where, const char *what)
 {
     block *b = current_block;
-    char text[160];
-    name_thread(b->threads[b->running].view, text, sizeof text);
-    give_up(b, error,
-            std::string(where.operation) + " at " + where.file + ":" + std::to_string(where.line) +
-                ": " + what + ", in " + text);
+    become(b, b->identity);
+    report_failure(b, error, where, what);
+    give_up(b);
 }
 
 void check_barrier(block *b, const group &who, const site &where)
@@ -258,6 +416,7 @@ void check_barrier(block *b, const group &who, const site &where)
 void meet(const group &who, const site &where, void *brought, combine how)
 {
     block *b = current_block;
+    pause now(b);
     const unsigned self = b->running;
     const unsigned warp = who.kind == WARP ? self / 32 : 0;
     const unsigned member = who.kind == WARP ? self % 32 : self;
@@ -270,6 +429,8 @@ void meet(const group &who, const site &where, void *brought, combine how)
     m->arrived[member] = true;
     m->count++;
     m->how = how;
+    now.arrive_at(*m);
+    now.leave(*m);
     thread &t = b->threads[self];
     t.where = where;
     if (complete(b, *m)) {
@@ -289,11 +450,13 @@ void meet(const group &who, const site &where, void *brought, combine how)
 void arrive(const group &who, const site &where)
 {
     block *b = current_block;
+    pause now(b);
     if (who.kind != BLOCK || !who.members)
         fail(LAUNCH_FAILED, where, "arriving at a barrier needs the number of threads");
     check_barrier(b, who, where);
     meeting *m = find_meeting(b, who, where, 0);
     m->count++;
+    now.arrive_at(*m);
     if (complete(b, *m))
         release(b, m);
 }
@@ -311,22 +474,27 @@ std::vector<std::vector<deferred>> &groups(queue which)
 
 void defer(queue which, const deferred &what)
 {
+    pause now(current_block);
     groups(which).back().push_back(what);
 }
 
 void commit(queue which)
 {
+    pause now(current_block);
     groups(which).emplace_back();
 }
 
 void complete_groups(queue which, unsigned left)
 {
+    block *b = current_block;
+    pause now(b);
     std::vector<std::vector<deferred>> &all = groups(which);
     while (all.size() - 1 > left) {
-        const std::vector<deferred> group = std::move(all.front());
-        all.erase(all.begin());
-        for (const deferred &d : group)
+        become(b, running_identity(b)); // it is the thread's own work
+        for (const deferred &d : all.front())
             d.run(d);
+        become(b, b->identity);
+        all.erase(all.begin());
     }
 }
 
@@ -340,6 +508,7 @@ void let_next_grid(const site &) {}
 void yield()
 {
     block *b = current_block;
+    pause now(b);
     if (b->ready.empty() && b->started == b->size)
         return;
     b->threads[b->running].is = state::ready;
@@ -388,33 +557,41 @@ const runtime block_runtime = {
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {
-    block b;
-    b.g = &g;
-    b.why = why;
-    set_up(&b, index);
-    b.slot = g.code->view_slot();
-    // What was never written is recognizable: NaN in every floating-point type.
-    if (g.shared_bytes && g.code->dynamic_shared)
-        if (unsigned char *shared = g.code->dynamic_shared())
-            memset(shared, 0xff, g.shared_bytes);
+    auto b = std::make_unique<block>();
+    b->g = &g;
+    b->why = why;
+    set_up(b.get(), index);
+    b->slot = g.code->view_slot();
+    prepare_shared(g);
     block *outer = current_block;
-    current_block = &b;
-    fiber *first = fiber_make(thread_main, &b);
-    if (!first) {
-        why->error = 2;
-        why->what = "no memory for a thread's stack";
-    } else {
-        b.all.push_back(first);
-        const unsigned thread = b.order[b.started++];
-        b.threads[thread].on = first;
-        make_current(&b, thread);
-        b.here = &b.caller;
-        go_to(&b, first);
+    current_block = b.get();
+    const thread_sanitizer *watched = b->watched = under_thread_sanitizer();
+    const unsigned first = b->order[b->started++];
+    thread &t = b->threads[first];
+    if (!watched || begin_watch(b.get())) {
+        if (!watched && (t.on = fiber_make(thread_main, b.get())))
+            b->all.push_back(t.on);
     }
-    for (fiber *f : b.all)
+    if (t.on) {
+        make_current(b.get(), first);
+        b->here = &b->caller;
+        go_to(b.get(), t.on);
+    } else {
+        why->error = 2;
+        why->what = "no memory for the threads' stacks";
+    }
+    if (watched)
+        end_watch(b.get());
+    for (fiber *f : b->all)
         fiber_free(f);
     current_block = outer;
-    *b.slot = nullptr;
+    *b->slot = nullptr;
+    // Its threads have looked at this memory, and nothing orders them before this.
+    if (watched)
+        watched->ignore_writes_begin(__FILE__, __LINE__);
+    b.reset();
+    if (watched)
+        watched->ignore_writes_end(__FILE__, __LINE__);
     return why->error == 0;
 }
 

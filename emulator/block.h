@@ -3,15 +3,24 @@
 #ifndef FAJIT_EMU_BLOCK_H
 #define FAJIT_EMU_BLOCK_H
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "device/abi.h"
 
 namespace fajit_emu {
 
+// A shared variable of every block, relative to the module's view_slot().
+struct shared_array {
+    ptrdiff_t offset;
+    size_t bytes;
+};
+
 struct grid {
     const module *code;
+    const std::vector<shared_array> *shared;
     const kernel *function;
     const unsigned char *parameters;
     dim3 blocks, threads;

@@ -14,6 +14,7 @@
 #include "elf_tls.h"
 #include "host_compiler.h"
 #include "image.h"
+#include "sanitizer.h"
 
 extern const char text_abi[], text_prelude[], text_math[], text_collective[], text_atomic[],
     text_copy[], text_small_float[], text_matrix[], text_epilogue[];
@@ -156,14 +157,20 @@ std::string dynamic_shared_unit(const std::vector<std::string> &names)
     return text;
 }
 
+bool sanitized()
+{
+    return under_address_sanitizer() || under_thread_sanitizer() || under_undefined_sanitizer();
+}
+
 std::vector<std::string> common_words()
 {
     const host_compiler &cxx = host_compiler_find();
-    std::vector<std::string> words = cxx.command;
-    for (const char *word : {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
-                             "-fno-rtti", "-fno-ident", "-ffp-contract=off", "-fno-math-errno",
-                             "-fno-strict-aliasing", "-fwrapv", "-nostdinc", "-nostdinc++",
-                             "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-subobject-linkage"})
+    std::vector<std::string> words;
+    for (const char *word :
+         {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+          "-fno-ident", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
+          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
+          "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
         words.insert(words.end(),
@@ -175,6 +182,20 @@ std::vector<std::string> common_words()
     if (__builtin_cpu_supports("fma"))
         words.push_back("-mfma");
 #endif
+    // Kernels have the sanitizers of the process that will run them; its copy of their runtime
+    // serves, so that they are linked without.
+    if (under_address_sanitizer())
+        words.insert(words.end(), {"-fsanitize=address", "-fno-omit-frame-pointer"});
+    if (under_thread_sanitizer())
+        words.push_back("-fsanitize=thread");
+    if (under_undefined_sanitizer())
+        words.insert(words.end(), {"-fsanitize=undefined", "-fno-sanitize=vptr"});
+    if (under_undefined_sanitizer() && !cxx.gnu)
+        words.push_back("-fno-sanitize=function");
+    if (sanitized()) // with lines, in a form that every sanitizer's runtime reads
+        words.insert(words.end(), {"-g1", "-gdwarf-4"});
+    words.insert(words.begin(), cxx.command.front());
+    words.insert(words.end(), cxx.command.begin() + 1, cxx.command.end()); // the user's come last
     return words;
 }
 
@@ -199,9 +220,38 @@ bool run_step(std::vector<std::string> words, const std::vector<std::string> &mo
     return status == 0;
 }
 
-bool add_dynamic_shared(const std::string &folder, const tls_symbols &symbols, std::string *log)
+// The shared memory of a program: what is declared, and the names of what the launch sizes.
+struct shared_memory {
+    uint64_t static_bytes = 0; // each at a multiple of 16
+    std::vector<std::string> dynamic;
+};
+
+// Reads it from the object file, which gets red zones.
+bool find_shared(const std::string &path, shared_memory *shared, std::string *log)
 {
-    return write_file(folder + "/shared.cpp", dynamic_shared_unit(symbols.undefined), log) &&
+    std::string object;
+    std::vector<tls_variable> variables;
+    if (!read_file(path, &object) ||
+        !tls_variables_read(object.data(), object.size(), &variables)) {
+        *log += "emulator: cannot read what the host compiler wrote\n";
+        return false;
+    }
+    for (const tls_variable &v : variables) {
+        if (!v.defined)
+            shared->dynamic.push_back(v.name);
+        else if (!v.own)
+            shared->static_bytes += (v.bytes + 15) / 16 * 16;
+    }
+    if (!tls_add_red_zones(&object)) {
+        *log += "error: a __shared__ variable cannot have an initial value\n";
+        return false;
+    }
+    return write_file(path, object, log);
+}
+
+bool add_dynamic_shared(const std::string &folder, const shared_memory &shared, std::string *log)
+{
+    return write_file(folder + "/shared.cpp", dynamic_shared_unit(shared.dynamic), log) &&
            run_step(common_words(), {"-c", "shared.cpp", "-o", "shared.o"}, folder, log);
 }
 
@@ -222,7 +272,7 @@ void report(const program &p, const settings &s, uint64_t static_bytes, std::str
     }
 }
 
-void pack(const settings &s, const tls_symbols &symbols, const std::string &object,
+void pack(const settings &s, const shared_memory &shared, const std::string &object,
           std::string *image)
 {
     image_head head{};
@@ -230,7 +280,7 @@ void pack(const settings &s, const tls_symbols &symbols, const std::string &obje
     head.abi = ABI;
     head.compute_capability = static_cast<uint32_t>(s.arch.cc);
     head.exact = s.arch.suffix == 'a';
-    head.static_shared_bytes = static_cast<uint32_t>(symbols.static_bytes);
+    head.static_shared_bytes = static_cast<uint32_t>(shared.static_bytes);
     head.object_bytes = object.size();
     head.object_digest = digest(object.data(), object.size());
     image->assign(reinterpret_cast<const char *>(&head), sizeof head);
@@ -253,7 +303,7 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
     const host_compiler &cxx = host_compiler_find();
     scratch_folder folder;
     std::string object;
-    tls_symbols symbols;
+    shared_memory shared;
     image->clear();
     if (cxx.command.empty()) {
         *log += cxx.problem + "\n";
@@ -282,15 +332,15 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
                    "unit.o"},
                   folder.path, log))
         return false;
-    if (!read_file(folder.path + "/unit.o", &object) || !tls_symbols_read(object, &symbols)) {
-        *log += "emulator: cannot read what the host compiler wrote\n";
+    if (!find_shared(folder.path + "/unit.o", &shared, log))
         return false;
-    }
     std::vector<std::string> link = cxx.command;
-    link.insert(link.end(), {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-Wl,-z,defs",
-                             "-o", "kernel.so", "unit.o"});
-    if (!symbols.undefined.empty()) {
-        if (!add_dynamic_shared(folder.path, symbols, log))
+    link.insert(link.end(),
+                {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-o", "kernel.so", "unit.o"});
+    if (!sanitized())
+        link.push_back("-Wl,-z,defs");
+    if (!shared.dynamic.empty()) {
+        if (!add_dynamic_shared(folder.path, shared, log))
             return false;
         link.push_back("shared.o");
     }
@@ -301,8 +351,8 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
         *log += "emulator: cannot read what the linker wrote\n";
         return false;
     }
-    pack(s, symbols, object, image);
-    report(p, s, symbols.static_bytes, log);
+    pack(s, shared, object, image);
+    report(p, s, shared.static_bytes, log);
     return true;
 }
 
@@ -310,8 +360,9 @@ void compiler_identity(unsigned char out[20])
 {
     const host_compiler &cxx = host_compiler_find();
     std::string all = cxx.identity + cxx.problem;
-    for (const std::string &word : common_words())
-        all += word + "\n";
+    if (!cxx.command.empty())
+        for (const std::string &word : common_words())
+            all += word + "\n";
     for (const char *text : {text_abi, text_prelude, text_math, text_collective, text_atomic,
                              text_copy, text_small_float, text_matrix, text_epilogue})
         all += text;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "sanitizer.h"
 
 using namespace fajit_emu;
 
@@ -26,19 +27,29 @@ struct grid_run {
     std::mutex lock;
     failure first;
 
+    void one(uint64_t index)
+    {
+        failure why;
+        if (!block_run(g, index, &why)) {
+            stop = true;
+            std::lock_guard<std::mutex> hold(lock);
+            if (!first.error)
+                first = why;
+        }
+    }
+
     void blocks()
     {
         for (;;) {
             const uint64_t index = next++;
             if (index >= count || stop)
                 return;
-            failure why;
-            if (!block_run(g, index, &why)) {
-                stop = true;
-                std::lock_guard<std::mutex> hold(lock);
-                if (!first.error)
-                    first = why;
-            }
+            // Shared memory belongs to a thread of the operating system. To ThreadSanitizer it has
+            // to be new in every block.
+            if (under_thread_sanitizer())
+                std::thread([this, index] { one(index); }).join();
+            else
+                one(index);
         }
     }
 };
@@ -67,6 +78,8 @@ failure run_grid(const grid &g, bool cooperative, unsigned threads)
     r.blocks();
     for (std::thread &t : others)
         t.join();
+    if (const thread_sanitizer *watching = under_thread_sanitizer())
+        watching->acquire(&r.g); // all threads of the grid released it
     return r.first;
 }
 
@@ -169,6 +182,7 @@ CUresult launch(CUfunction f, const geometry &l, CUstream stream, void **params,
     auto parameters = parameter_block(*f->code, params);
     grid g{};
     g.code = f->module->object->code;
+    g.shared = &f->module->object->shared;
     g.function = f->code;
     g.blocks = l.grid;
     g.threads = l.block;

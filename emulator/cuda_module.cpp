@@ -1,25 +1,29 @@
 // Modules and functions.
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "driver.h"
+#include "elf_tls.h"
 #include "image.h"
+#include "sanitizer.h"
 
 using namespace fajit_emu;
 
+// Sanitizers do not survive that thread-local memory goes with the object it belongs to.
 fajit_emu::loaded_object::~loaded_object()
 {
-    if (handle)
-        dlclose(handle);
+    if (!under_address_sanitizer() && !under_thread_sanitizer()) {
+        if (handle)
+            dlclose(handle);
+        if (file >= 0)
+            close(file);
+    }
     driver().memory_used -= bytes;
 }
 
@@ -57,32 +61,39 @@ size_t variable_bytes(const unsigned char *object)
     return bytes;
 }
 
-// The dynamic loader takes files, and knows them by name: every one gets a name of its own.
-void *open_object(const unsigned char *object, size_t bytes, std::string *problem)
+// The dynamic loader takes files. This one is in memory alone, and stays open: so its name is like no
+// other's, and sanitizers and debuggers can read it. Gives the descriptor; negative: *problem says why.
+int open_object(const unsigned char *object, size_t bytes, void **handle, std::string *problem)
 {
-    static std::atomic<unsigned> number;
-    const char *base = getenv("TMPDIR");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fajit-emu-%d-%u-XXXXXX", base && *base ? base : "/tmp",
-             static_cast<int>(getpid()), number++);
-    const int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) {
-        *problem = std::string(path) + ": " + strerror(errno);
-        return nullptr;
-    }
+    const int fd = memfd_create("fajit-emu-kernel", MFD_CLOEXEC);
+    const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd);
     size_t done = 0;
-    while (done < bytes) {
+    while (fd >= 0 && done < bytes) {
         const ssize_t wrote = write(fd, object + done, bytes - done);
         if (wrote < 0 && errno != EINTR)
             break;
         done += wrote > 0 ? static_cast<size_t>(wrote) : 0;
     }
-    close(fd);
-    void *handle = done == bytes ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (!handle)
-        *problem = done == bytes ? dlerror() : std::string(path) + ": " + strerror(errno);
-    unlink(path);
-    return handle;
+    *handle = done == bytes ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (!*handle)
+        *problem = done == bytes ? dlerror() : std::string("memfd: ") + strerror(errno);
+    return fd;
+}
+
+// Where its shared variables are: the running thread's pointer is the one that can be asked for.
+bool find_shared(const unsigned char *object, size_t bytes, std::vector<shared_array> *out)
+{
+    std::vector<tls_variable> variables;
+    const tls_variable *own = nullptr;
+    if (!tls_variables_read(object, bytes, &variables))
+        return false;
+    for (const tls_variable &v : variables)
+        if (v.own)
+            own = &v;
+    for (const tls_variable &v : variables)
+        if (own && !v.own)
+            out->push_back({static_cast<ptrdiff_t>(v.offset - own->offset), v.bytes});
+    return own != nullptr;
 }
 
 bool function_valid(const CUfunc_st *f)
@@ -105,10 +116,11 @@ CUresult load(CUctx_st *context, const void *image, CUmodule *out)
     auto loaded = std::make_shared<loaded_object>();
     loaded->bytes = bytes;
     driver().memory_used += bytes;
-    loaded->handle = open_object(object, head.object_bytes, &problem);
+    loaded->file = open_object(object, head.object_bytes, &loaded->handle, &problem);
     if (loaded->handle)
         loaded->code = static_cast<const module *>(dlsym(loaded->handle, "fajit_emu_module"));
-    if (!loaded->code || loaded->code->abi != ABI) {
+    if (!loaded->code || loaded->code->abi != ABI ||
+        !find_shared(object, head.object_bytes, &loaded->shared)) {
         remember_failure(CUDA_ERROR_INVALID_IMAGE, problem);
         return CUDA_ERROR_INVALID_IMAGE;
     }

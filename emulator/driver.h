@@ -105,7 +105,9 @@ namespace fajit_emu {
 // The loaded shared object; queued launches keep it.
 struct loaded_object {
     void *handle = nullptr;
+    int file = -1;
     const module *code = nullptr;
+    std::vector<shared_array> shared;
     size_t bytes = 0; // of device memory
     ~loaded_object();
 };

@@ -1,23 +1,13 @@
 #include "fiber.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <deque>
 #include <mutex>
-#include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define UNDER_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define UNDER_ASAN 1
-#endif
-#endif
-#ifdef UNDER_ASAN
-#include <pthread.h>
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include "sanitizer.h"
 
 namespace fajit_emu {
 
@@ -25,27 +15,16 @@ namespace {
 
 constexpr size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
 
-// Never destroyed: threads may still run when the process exits.
-struct stack_pool {
-    std::mutex lock;
-    std::vector<void *> free;
-};
-stack_pool &pool()
-{
-    static stack_pool *all = new stack_pool;
-    return *all;
-}
+// Stacks that nobody uses, each with the next one's address at its beginning.
+std::mutex unused_lock;
+void *unused;
 
 void *stack_take()
 {
     {
-        std::lock_guard<std::mutex> hold(pool().lock);
-        if (!pool().free.empty()) {
-            void *stack = pool().free.back();
-            pool().free.pop_back();
-#ifdef UNDER_ASAN
-            __asan_unpoison_memory_region(stack, STACK_BYTES); // of frames that were abandoned
-#endif
+        std::lock_guard<std::mutex> hold(unused_lock);
+        if (void *stack = unused) {
+            unused = *static_cast<void **>(stack);
             return stack;
         }
     }
@@ -60,7 +39,6 @@ void *stack_take()
     return static_cast<char *>(memory) + GUARD_BYTES;
 }
 
-#ifdef UNDER_ASAN
 void own_stack(const void **bottom, size_t *bytes)
 {
     static thread_local void *at;
@@ -74,13 +52,11 @@ void own_stack(const void **bottom, size_t *bytes)
     *bottom = at;
     *bytes = size;
 }
-#endif
 
 void begin(fiber *self)
 {
-#ifdef UNDER_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
+    if (const address_sanitizer *a = under_address_sanitizer())
+        a->finish_switch(nullptr, nullptr, nullptr);
     self->entry(self->argument);
     __builtin_trap(); // entry returned
 }
@@ -182,15 +158,71 @@ static void jump(fiber *from, fiber *to)
 
 #endif
 
+static fiber *fiber_new()
+{
+    void *stack = stack_take();
+    if (!stack)
+        return nullptr;
+    fiber *f = new fiber;
+    f->stack = stack;
+    f->bytes = STACK_BYTES;
+    return f;
+}
+
+// --- to ThreadSanitizer a fiber is a thread ------------------------------------------------------
+// Such threads are dear, so that they are used again, each with the stack that has its traces. What
+// one does comes after what it did before, though: a kernel's threads must not meet the same one in
+// every block, or their races would not be seen. So there are more than a block needs, and the one
+// that has rested longest is taken.
+
+namespace {
+
+constexpr size_t SPARE = 61;
+std::mutex resting_lock;
+std::deque<fiber *> *resting; // never destroyed: threads may still run when the process exits
+
+fiber *take_rested()
+{
+    std::lock_guard<std::mutex> hold(resting_lock);
+    if (!resting || resting->empty())
+        return nullptr;
+    fiber *f = resting->front();
+    resting->pop_front();
+    return f;
+}
+
+fiber *fiber_watched()
+{
+    fiber *f = fiber_new();
+    if (f)
+        f->identity = under_thread_sanitizer()->create(0);
+    return f;
+}
+
+} // namespace
+
+bool fiber_prepare(size_t count)
+{
+    std::lock_guard<std::mutex> hold(resting_lock);
+    if (!resting)
+        resting = new std::deque<fiber *>;
+    while (resting->size() < count + SPARE) {
+        fiber *f = fiber_watched();
+        if (!f)
+            return false;
+        resting->push_front(f);
+    }
+    return true;
+}
+
 fiber *fiber_make(void (*entry)(void *), void *argument)
 {
-    fiber *f = new fiber;
-    f->stack = stack_take();
-    if (!f->stack) {
-        delete f;
+    const bool watched = under_thread_sanitizer();
+    fiber *f = watched ? take_rested() : fiber_new();
+    if (!f && watched) // other blocks took what was prepared
+        f = fiber_watched();
+    if (!f)
         return nullptr;
-    }
-    f->bytes = STACK_BYTES;
     f->entry = entry;
     f->argument = argument;
     prepare(f);
@@ -199,26 +231,34 @@ fiber *fiber_make(void (*entry)(void *), void *argument)
 
 void fiber_free(fiber *f)
 {
+    if (f->identity) {
+        std::lock_guard<std::mutex> hold(resting_lock);
+        resting->push_back(f);
+        return;
+    }
+    if (const address_sanitizer *a = under_address_sanitizer())
+        a->unpoison(f->stack, f->bytes); // of frames that were abandoned
     {
-        std::lock_guard<std::mutex> hold(pool().lock);
-        pool().free.push_back(f->stack);
+        std::lock_guard<std::mutex> hold(unused_lock);
+        *static_cast<void **>(f->stack) = unused;
+        unused = f->stack;
     }
     delete f;
 }
 
 void fiber_switch(fiber *from, fiber *to)
 {
-#ifdef UNDER_ASAN
-    const void *bottom = to->stack;
-    size_t bytes = to->bytes;
-    if (!bottom)
-        own_stack(&bottom, &bytes);
-    __sanitizer_start_switch_fiber(&from->sanitizer, bottom, bytes);
-#endif
+    const address_sanitizer *a = under_address_sanitizer();
+    if (a) {
+        const void *bottom = to->stack;
+        size_t bytes = to->bytes;
+        if (!bottom)
+            own_stack(&bottom, &bytes);
+        a->start_switch(&from->fake_stack, bottom, bytes);
+    }
     jump(from, to);
-#ifdef UNDER_ASAN
-    __sanitizer_finish_switch_fiber(from->sanitizer, nullptr, nullptr);
-#endif
+    if (a)
+        a->finish_switch(from->fake_stack, nullptr, nullptr);
 }
 
 } // namespace fajit_emu

@@ -18,7 +18,8 @@ struct fiber {
 #else
     ucontext_t context;
 #endif
-    void *sanitizer = nullptr; // its fake stack under AddressSanitizer
+    void *fake_stack = nullptr; // under AddressSanitizer
+    void *identity = nullptr;   // under ThreadSanitizer
     void (*entry)(void *) = nullptr;
     void *argument = nullptr;
 };
@@ -26,6 +27,8 @@ struct fiber {
 // A fiber that will run entry(argument), which must not return. Its stack comes from a pool and has
 // a page below it that must not be touched. Null: no memory.
 fiber *fiber_make(void (*entry)(void *), void *argument);
+// Under ThreadSanitizer, before so many are made.
+bool fiber_prepare(size_t count);
 // Gives the stack back; what was running on it is forgotten.
 void fiber_free(fiber *f);
 void fiber_switch(fiber *from, fiber *to);

@@ -87,6 +87,12 @@ static int launch_in_graph(const fa_kernel *kernel)
     gpu_download(y, out, sizeof y);
     int wrong = count_wrong();
     printf("graph of %d launches: %.2f us each, %d wrong elements\n", LAUNCHES, us, wrong);
+    gpu_graph_destroy(graph);
+    gpu_event_destroy(begin);
+    gpu_event_destroy(end);
+    gpu_stream_destroy(stream);
+    gpu_free(in);
+    gpu_free(out);
     return wrong;
 }
 

@@ -26,9 +26,8 @@ template <class Element, int V, bool INTERLEAVED, int HEAD_DIM, int ROTARY_DIM> 
     static constexpr int lanes = lanes_for(pair_units > tail_units ? pair_units : tail_units);
     static constexpr int pair_rounds = (pair_units + lanes - 1) / lanes;
     static constexpr int tail_rounds = (tail_units + lanes - 1) / lanes;
-
-    typename work::values pair[pair_rounds];
-    float tail[tail_rounds ? tail_rounds : 1][V];
+    static constexpr int tail_room = tail_rounds ? tail_rounds : 1; // C++ has no arrays of 0
+    static constexpr int elements = pair_rounds * 2 * work::pairs + tail_rounds * V; // of a lane
 
     static __device__ __forceinline__ bool has_pair(int lane, int round)
     {
@@ -52,40 +51,66 @@ template <class Element, int V, bool INTERLEAVED, int HEAD_DIM, int ROTARY_DIM> 
         return ROTARY_DIM + (lane + round * lanes) * V;
     }
 
-    template <bool CONSTANT> __device__ __forceinline__ void load(const Element *from, int lane)
-    {
-#pragma unroll
-        for (int i = 0; i < pair_rounds; i++) {
-            work raw{};
-            if (has_pair(lane, i))
-                raw.template load<CONSTANT>(from + work::offset(pair_unit(lane, i)),
-                                            work::distance(ROTARY_DIM));
-            pair[i] = raw.unpacked();
-        }
-#pragma unroll
-        for (int i = 0; i < tail_rounds; i++) {
-            constexpr int bytes = V * static_cast<int>(sizeof(Element));
-            const Element *at = from + tail_offset(lane, i);
-            chunk<bytes> raw{};
-            if (has_tail(lane, i))
-                raw = CONSTANT ? load_constant<bytes>(at) : fajit::load<bytes>(at);
-            unpack<Element, V>(raw, tail[i]);
-        }
-    }
+    // As in memory.
+    struct chunks {
+        static constexpr int bytes = V * static_cast<int>(sizeof(Element));
+        work pair[pair_rounds];
+        chunk<bytes> tail[tail_room];
 
-    __device__ __forceinline__ void store(Element *to, int lane) const
+        template <bool CONSTANT> __device__ __forceinline__ void load(const Element *from, int lane)
+        {
+#pragma unroll
+            for (int i = 0; i < pair_rounds; i++) {
+                pair[i] = work{};
+                if (has_pair(lane, i))
+                    pair[i].template load<CONSTANT>(from + work::offset(pair_unit(lane, i)),
+                                                    work::distance(ROTARY_DIM));
+            }
+#pragma unroll
+            for (int i = 0; i < tail_rounds; i++) {
+                const Element *at = from + tail_offset(lane, i);
+                tail[i] = chunk<bytes>{};
+                if (has_tail(lane, i))
+                    tail[i] = CONSTANT ? load_constant<bytes>(at) : fajit::load<bytes>(at);
+            }
+        }
+
+        __device__ __forceinline__ void store(Element *to, int lane) const
+        {
+#pragma unroll
+            for (int i = 0; i < pair_rounds; i++)
+                if (has_pair(lane, i))
+                    pair[i].store(to + work::offset(pair_unit(lane, i)),
+                                  work::distance(ROTARY_DIM));
+#pragma unroll
+            for (int i = 0; i < tail_rounds; i++)
+                if (has_tail(lane, i))
+                    fajit::store(to + tail_offset(lane, i), tail[i]);
+        }
+    };
+
+    // As float32.
+    typename work::values pair[pair_rounds];
+    float tail[tail_room][V];
+
+    __device__ __forceinline__ void unpack_from(const chunks &from)
     {
 #pragma unroll
-        for (int i = 0; i < pair_rounds; i++) {
-            work raw;
-            raw.take(pair[i]);
-            if (has_pair(lane, i))
-                raw.store(to + work::offset(pair_unit(lane, i)), work::distance(ROTARY_DIM));
-        }
+        for (int i = 0; i < pair_rounds; i++)
+            pair[i] = from.pair[i].unpacked();
 #pragma unroll
         for (int i = 0; i < tail_rounds; i++)
-            if (has_tail(lane, i))
-                fajit::store(to + tail_offset(lane, i), pack<Element, V>(tail[i]));
+            unpack<Element, V>(from.tail[i], tail[i]);
+    }
+
+    __device__ __forceinline__ void pack_into(chunks &to) const
+    {
+#pragma unroll
+        for (int i = 0; i < pair_rounds; i++)
+            to.pair[i].take(pair[i]);
+#pragma unroll
+        for (int i = 0; i < tail_rounds; i++)
+            to.tail[i] = pack<Element, V>(tail[i]);
     }
 
     // offset + weight of the elements that load gives the lane.

@@ -339,15 +339,28 @@ template <int V> __device__ __forceinline__ void normalize_and_rotate_heads(cons
 #pragma unroll
     for (int i = 0; i < group::pair_rounds; i++)
         by[i] = angles_of<pairs>(p, at, group::pair_unit(at.unit, i) * pairs);
+    constexpr int in_flight = group::elements > 16 ? 1 : HEADS_IN_FLIGHT; // registers are finite
 #pragma unroll 1
-    for (; h.left > 0; h.left--) {
-        group x;
-        x.template load<!IN_PLACE>(h.in, at.unit);
-        x.normalize(weights, static_cast<float>(NORM_EPS));
-        x.rotate(by);
-        x.store(h.out, at.unit);
-        h.in += h.in_step;
-        h.out += h.out_step;
+    for (; h.left > 0; h.left -= in_flight) {
+        typename group::chunks x[in_flight];
+#pragma unroll
+        for (int i = 0; i < in_flight; i++) {
+            if (i < h.left)
+                x[i].template load<!IN_PLACE>(h.in, at.unit);
+            h.in += h.in_step;
+        }
+#pragma unroll
+        for (int i = 0; i < in_flight; i++) {
+            if (i < h.left) { // so say all lanes of the group
+                group values;
+                values.unpack_from(x[i]);
+                values.normalize(weights, static_cast<float>(NORM_EPS));
+                values.rotate(by);
+                values.pack_into(x[i]);
+                x[i].store(h.out, at.unit);
+            }
+            h.out += h.out_step;
+        }
     }
 }
 

@@ -42,7 +42,7 @@ static inline fa_rope_spec bake(fa_rope_spec sizes, int baked)
 }
 
 static inline void device_case_make(device_case *d, fa_rope_spec spec, fa_rope_spec sizes,
-                                    const int64_t extra[5], uint64_t seed)
+                                    const int64_t extra[ROPE_EXTRAS], uint64_t seed)
 {
     char why[256] = "";
     fa_spec s = rope_spec(spec), n = rope_spec(sizes);
@@ -161,7 +161,7 @@ static inline fa_kernel *compile_rope(fa_context *ctx, fa_rope_spec rope)
 
 /* Everything at once. */
 static inline void run_rope(fa_context *ctx, fa_rope_spec spec, fa_rope_spec sizes,
-                            const int64_t extra[5], uint64_t seed)
+                            const int64_t extra[ROPE_EXTRAS], uint64_t seed)
 {
     device_case d;
     fa_kernel *kernel = compile_rope(ctx, spec);

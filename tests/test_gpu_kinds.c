@@ -69,7 +69,7 @@ Test(gpu_kinds, cooperative_launch, .timeout = 60)
                                            "    if (threadIdx.x) return;\n"
                                            "    atomicAdd(out, 1);\n"
                                            "    const long long begin = clock64();\n"
-                                           "    while (*(volatile unsigned *)out < gridDim.x &&\n"
+                                           "    while (atomicAdd(out, 0) < gridDim.x &&\n"
                                            "           clock64() - begin < 20000000000ll) {}\n"
                                            "}\n",
                                  .entry = "together",
@@ -99,16 +99,16 @@ Test(gpu_kinds, programmatic_launch)
         cr_skip_test("programmatic launch needs compute capability 9.0");
     }
     fa_kernel *kernel = compile(
-        ctx,
-        &(fa_template_spec){.name = "chain.cu",
-                            .source = "__global__ void chain(unsigned *out)\n"
-                                      "{\n"
-                                      "    asm volatile(\"griddepcontrol.launch_dependents;\");\n"
-                                      "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
-                                      "    out[threadIdx.x] = 3 * out[threadIdx.x] + 1;\n"
-                                      "}\n",
-                            .entry = "chain",
-                            .programmatic_launch = true});
+        ctx, &(fa_template_spec){.name = "chain.cu",
+                                 .source = "#include \"fajit/order.cuh\"\n"
+                                           "__global__ void chain(unsigned *out)\n"
+                                           "{\n"
+                                           "    fajit::let_successor_start();\n"
+                                           "    fajit::wait_for_predecessor();\n"
+                                           "    out[threadIdx.x] = 3 * out[threadIdx.x] + 1;\n"
+                                           "}\n",
+                                 .entry = "chain",
+                                 .programmatic_launch = true});
     unsigned *out = gpu_alloc(sizeof seen), expected = 0;
     gpu_fill(out, 0, sizeof seen);
     for (int i = 0; i < 15; i++) {

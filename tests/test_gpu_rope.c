@@ -31,7 +31,7 @@ static void warm(fa_context *ctx, const fa_rope_spec *ropes, size_t count)
 #define COMBINATIONS (2 * 2 * 2 * 2 * 4 * 3)
 
 static void combine(int i, fa_dtype dtype, fa_rope_spec *spec, fa_rope_spec *sizes,
-                    int64_t extra[5])
+                    int64_t extra[ROPE_EXTRAS])
 {
     *sizes = (fa_rope_spec){.dtype = dtype,
                             .style = i & 1 ? FA_ROPE_INTERLEAVED : FA_ROPE_HALF,
@@ -46,7 +46,7 @@ static void combine(int i, fa_dtype dtype, fa_rope_spec *spec, fa_rope_spec *siz
                             .seqlen = 37,
                             .base = 500000};
     *spec = bake(*sizes, i / 64);
-    memset(extra, 0, 5 * sizeof *extra);
+    memset(extra, 0, ROPE_EXTRAS * sizeof *extra);
     if (i & 16) { /* offset of a range; one vector for every batch */
         extra[0] = i & 32 ? 0 : 1000;
         extra[3] = i & 32 ? 1 : 0;
@@ -58,7 +58,7 @@ static void run_combinations(fa_dtype dtype)
 {
     fixture f;
     fa_rope_spec specs[COMBINATIONS], sizes;
-    int64_t extra[5];
+    int64_t extra[ROPE_EXTRAS];
     fa_context *ctx = open_device(&f, 0);
     for (int i = 0; i < COMBINATIONS; i++)
         combine(i, dtype, &specs[i], &sizes, extra);
@@ -244,7 +244,7 @@ Test(gpu_rope, K34_any_alignment_and_stride_gives_the_same_bits)
             &whole, tensor_index(&whole, "q_out")); /* row 0: 64 elements */
         for (int64_t pad = 0; pad <= 8; pad++)
             for (int shift = 0; shift <= 4; shift++) {
-                const int64_t extra[5] = {0, 0, 0, 0, pad};
+                const int64_t extra[ROPE_EXTRAS] = {0, 0, 0, 0, pad};
                 device_case d;
                 device_case_make(&d, spec, sizes, extra, 7);
                 for (size_t t = 0; t < d.c.tensor_count; t++)

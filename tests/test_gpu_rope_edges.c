@@ -33,13 +33,13 @@ Test(gpu_rope_edges, K40_far_and_negative_positions)
             for (int baked = 0; baked < 2; baked++) {
                 fa_rope_spec sizes = {.head_dim = 128, .base = bases[b]};
                 sizes = sized(sizes, 1, 2, 1, 17);
-                const int64_t extra[5] = {offsets[i]};
+                const int64_t extra[ROPE_EXTRAS] = {offsets[i]};
                 run_rope(ctx, bake(sizes, baked), sizes, extra, i + 1);
             }
     /* with tables: the reference uses the same float32 values */
     fa_rope_spec tables =
         sized((fa_rope_spec){.angles = FA_ROPE_TABLES, .head_dim = 64}, 1, 2, 1, 17);
-    const int64_t extra[5] = {131071 - 8};
+    const int64_t extra[ROPE_EXTRAS] = {131071 - 8};
     run_rope(ctx, bake(tables, 1), tables, extra, 1);
     close_device(&f, ctx);
 }
@@ -77,7 +77,7 @@ Test(gpu_rope_edges, K41_bfloat16_is_the_float32_result_rounded_once)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    const int64_t extra[5] = {15962};
+    const int64_t extra[ROPE_EXTRAS] = {15962};
     for (int style = 0; style < 2; style++) {
         fa_rope_spec sizes = {.dtype = FA_BF16, .style = (fa_rope_style)style, .head_dim = 128};
         sizes = sized(sizes, 2, 4, 4, 8);
@@ -365,7 +365,7 @@ static void run_huge(fa_context *ctx, fa_rope_spec spec, const int64_t strides[3
     /* A one-token case gives each row's input and reference. */
     device_case row[4];
     for (size_t i = 0; i < count; i++) {
-        const int64_t extra[5] = {rows[i][2]};
+        const int64_t extra[ROPE_EXTRAS] = {rows[i][2]};
         device_case_make(&row[i], spec, sized(spec, 1, 1, 0, 1), extra, i + 1);
         const oracle_tensor *t = oracle_rope_tensor(&row[i].c, "q");
         const int64_t at =

@@ -217,6 +217,65 @@ Test(identity, F33_every_option_counts_and_launch_settings_do_not)
     fixture_end(&f);
 }
 
+/* What a parameter needs beside it to have a meaning, and a value that differs from there. */
+typedef struct company {
+    const char *name, *with, *value;
+} company;
+
+static const company rope_company[] = {
+    {"head_dim", "", "128"},
+    {"scaling", "factor=4", "linear"}, /* the factor is refused without it */
+    {"factor", "scaling=linear factor=4", "2"},
+    {"original_max_position", "scaling=llama3 factor=4 original_max_position=8192", "4096"},
+    {"sequence_length", "scaling=dynamic_ntk factor=4 original_max_position=8192", "16384"},
+    {"untruncated", "scaling=yarn factor=4 original_max_position=8192", "true"},
+    {"beta_fast", "scaling=yarn factor=4 original_max_position=8192", "16"},
+    {"beta_slow", "scaling=yarn factor=4 original_max_position=8192", "2"},
+    {"low_freq_factor", "scaling=llama3 factor=4 original_max_position=8192", "2"},
+    {"high_freq_factor", "scaling=llama3 factor=4 original_max_position=8192", "8"},
+    {"position_type", "positions=vector", "i64"},
+    {"sections", "positions=vector", "split"},
+    {"section_t", "positions=vector sections=split section_t=4 section_h=8 section_w=4", "8"},
+    {"section_h", "positions=vector sections=split section_t=4 section_h=8 section_w=4", "4"},
+    {"section_w", "positions=vector sections=split section_t=4 section_h=4 section_w=8", "4"},
+    {"norm_unit_offset", "norm=rms", "true"},
+    {"norm_eps", "norm=rms", "0.001"},
+};
+
+static void set_all(fa_spec *spec, const char *pairs)
+{
+    char text[256], *save = NULL;
+    snprintf(text, sizeof text, "%s", pairs);
+    for (char *pair = strtok_r(text, " ", &save); pair; pair = strtok_r(NULL, " ", &save)) {
+        char *equals = strchr(pair, '=');
+        cr_assert_not_null(equals);
+        *equals = '\0';
+        cr_assert_eq(fa_spec_set(spec, pair, equals + 1), FA_OK, "%s", fa_last_error());
+    }
+}
+
+static company company_of(const fa_param_info *p)
+{
+    for (size_t i = 0; i < sizeof rope_company / sizeof rope_company[0]; i++)
+        if (strcmp(rope_company[i].name, p->name) == 0)
+            return rope_company[i];
+    return (company){p->name, "",
+                     p->kind == FA_PARAM_BOOL   ? "true"
+                     : p->kind == FA_PARAM_ENUM ? p->names[1]
+                     : p->kind == FA_PARAM_REAL ? "500000"
+                                                : "16"};
+}
+
+/* What a changed parameter takes along so that the spec stays legal. */
+static const char *taken_along(const char *name)
+{
+    return strcmp(name, "section_t") == 0   ? "section_h=4"
+           : strcmp(name, "section_h") == 0 ? "section_t=8"
+           : strcmp(name, "section_w") == 0 ? "section_h=8"
+           : strcmp(name, "sections") == 0  ? "section_t=8 section_h=4 section_w=4"
+                                            : "";
+}
+
 Test(identity, F33_every_rope_parameter_counts)
 {
     fixture f;
@@ -224,28 +283,29 @@ Test(identity, F33_every_rope_parameter_counts)
     fixture_begin(&f);
     fa_context *ctx = fixture_offline("sm_90a");
     OK(fa_op_info(FA_OP_ROPE, &op));
-    fa_spec base_spec = FA_SPEC_INIT(FA_OP_ROPE);
-    base_spec.rope.head_dim = 64;
-    base_spec.rope.rotary_dim = 32;
-    base_spec.rope.heads_q = 32;
-    base_spec.rope.heads_k = 4;
-    identity base = identity_of(ctx, &base_spec);
+    fa_spec plain = FA_SPEC_INIT(FA_OP_ROPE);
+    plain.rope.head_dim = 64;
+    plain.rope.rotary_dim = 32;
+    plain.rope.heads_q = 32;
+    plain.rope.heads_k = 4;
     for (size_t i = 0; i < op.param_count; i++) {
-        const fa_param_info *p = &op.params[i];
-        const char *value = p->kind == FA_PARAM_BOOL   ? "true"
-                            : p->kind == FA_PARAM_ENUM ? p->names[1]
-                            : p->kind == FA_PARAM_REAL ? "500000"
-                                                       : "16";
-        fa_spec spec = base_spec;
-        if (strcmp(p->name, "head_dim") == 0)
-            value = "128";
-        OK(fa_spec_set(&spec, p->name, value));
+        const company c = company_of(&op.params[i]);
+        fa_spec before = plain, after = plain;
+        if (strcmp(c.name, "scaling") != 0)
+            set_all(&before, c.with);
+        set_all(&after, c.with);
+        OK(fa_spec_set(&after, c.name, c.value));
+        set_all(&after, taken_along(c.name));
+        identity base = identity_of(ctx, &before);
         /* where things lie is known at the launch: the layout does not reach the compiler */
-        expect_identity(ctx, &spec, &base, strcmp(p->name, "layout") == 0, p->name);
+        expect_identity(ctx, &after, &base, strcmp(c.name, "layout") == 0, c.name);
+        free(base.text);
     }
-    fa_spec spec = base_spec; /* two spellings of one kernel */
+    identity base = identity_of(ctx, &plain);
+    fa_spec spec = plain; /* two spellings of one kernel */
     spec.rope.base = 10000;
-    expect_identity(ctx, &spec, &base, true, "the default base spelled out");
+    spec.rope.scaling.attention_factor = 1;
+    expect_identity(ctx, &spec, &base, true, "the defaults spelled out");
     free(base.text);
     fa_context_destroy(ctx);
     fixture_end(&f);

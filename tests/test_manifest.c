@@ -260,8 +260,9 @@ Test(manifest, every_rope_parameter_comes_back)
         const fa_param_info *p = &info.params[i];
         const char *value = p->kind == FA_PARAM_BOOL   ? "true"
                             : p->kind == FA_PARAM_ENUM ? p->names[1]
-                            : p->kind == FA_PARAM_REAL ? "10000.123456789012"
-                                                       : "64";
+                            : p->kind == FA_PARAM_REAL
+                                ? (p->max < 10001 ? "0.123456789012" : "10000.123456789012")
+                                : "64";
         fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE), plain = FA_SPEC_INIT(FA_OP_ROPE);
         fa__buf out = {0};
         cr_assert_eq(fa_spec_set(&spec, p->name, value), FA_OK, "%s", fa_last_error());

@@ -32,6 +32,12 @@ static fa_status prepare(fa_spec *spec, fa__plan *plan)
 
 /* --- specs --- */
 
+#define SECTIONS(kind, from, dim, t, h, w)                                                         \
+    {                                                                                              \
+        .head_dim = (dim), .positions = FA_ROPE_##from, .sections = FA_ROPE_SECTIONS_##kind,       \
+        .section_t = (t), .section_h = (h), .section_w = (w)                                       \
+    }
+
 Test(rope_spec, refusals_name_the_field)
 {
     const struct {
@@ -61,9 +67,26 @@ Test(rope_spec, refusals_name_the_field)
         {{.head_dim = 64, .base = (double)NAN}, FA_ERR_VALUE, "base"},
         {{.head_dim = 64, .dtype = (fa_dtype)3}, FA_ERR_VALUE, "dtype"},
         {{.head_dim = 64, .style = (fa_rope_style)2}, FA_ERR_VALUE, "style"},
-        {{.head_dim = 64, .angles = (fa_rope_angles)2}, FA_ERR_VALUE, "angles"},
-        {{.head_dim = 64, .positions = (fa_rope_positions)2}, FA_ERR_VALUE, "positions"},
+        {{.head_dim = 64, .angles = (fa_rope_angles)3}, FA_ERR_VALUE, "angles"},
+        {{.head_dim = 64, .positions = (fa_rope_positions)4}, FA_ERR_VALUE, "positions"},
         {{.head_dim = 64, .layout = (fa_layout)2}, FA_ERR_VALUE, "layout"},
+        {{.head_dim = 64, .position_type = (fa_index)2}, FA_ERR_VALUE, "position_type"},
+        {{.head_dim = 64, .sections = (fa_rope_sections)3}, FA_ERR_VALUE, "sections"},
+        {{.head_dim = 64, .norm = (fa_rope_norm)3}, FA_ERR_VALUE, "norm"},
+        {{.head_dim = 64, .norm_eps = 1e-5}, FA_ERR_VALUE, "norm_eps is set without a norm"},
+        {{.head_dim = 64, .norm_unit_offset = true}, FA_ERR_VALUE, "norm_unit_offset is set"},
+        {{.head_dim = 64, .norm = FA_ROPE_RMS_NORM, .norm_eps = 2}, FA_ERR_VALUE, "norm_eps = 2"},
+        {{.head_dim = 64, .norm = FA_ROPE_RMS_NORM, .norm_eps = -1}, FA_ERR_VALUE, "norm_eps"},
+        {{.norm = FA_ROPE_RMS_NORM}, FA_ERR_SIZE, "a norm needs head_dim"},
+        {{.rotary_dim = 32, .norm = FA_ROPE_RMS_NORM}, FA_ERR_SIZE, "a norm needs head_dim"},
+        {{.head_dim = 64, .section_h = 8}, FA_ERR_VALUE, "without sections"},
+        {SECTIONS(SPLIT, RANGE, 64, 16, 8, 8), FA_ERR_VALUE, "positions = range"},
+        {SECTIONS(SPLIT, OFFSETS, 64, 16, 8, 8), FA_ERR_VALUE, "positions = offsets"},
+        {SECTIONS(SPLIT, VECTOR, 64, 16, 8, 7), FA_ERR_SIZE, "16 + 8 + 7"},
+        {SECTIONS(SPLIT, VECTOR, 0, 16, 8, 8), FA_ERR_SIZE, "to be baked"},
+        {SECTIONS(SPLIT, VECTOR, 64, -1, 25, 8), FA_ERR_SIZE, "section_t = -1"},
+        {SECTIONS(INTERLEAVED, VECTOR, 64, 10, 12, 10), FA_ERR_SIZE, "section_h = 12"},
+        {SECTIONS(INTERLEAVED, VECTOR, 64, 11, 10, 11), FA_ERR_SIZE, "section_w = 11"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fa_spec spec = rope_spec(cases[i].rope);
@@ -119,29 +142,6 @@ Test(rope_spec, widest_access_that_the_baked_sizes_allow)
     }
 }
 
-Test(rope_spec, logarithm_of_the_base)
-{
-    /* Values of log2(base) * 2^54 by arithmetic of 200 bits. */
-    const struct {
-        double base;
-        uint64_t value;
-    } cases[] = {
-        {2, UINT64_C(1) << 54},
-        {4, UINT64_C(2) << 54},
-        {10000, UINT64_C(239370146084580908)},
-        {500000, UINT64_C(341040820617389378)},
-        {1.0000000000000002, 6},
-        {1.5, UINT64_C(10537747601094050)},
-        {1.7976931348623157e308, UINT64_C(18446744073709551613)},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uint64_t value = fa__rotary_log2_q54(cases[i].base);
-        uint64_t error = value > cases[i].value ? value - cases[i].value : cases[i].value - value;
-        cr_expect(error <= 1, "log2(%g): %llu, not %llu", cases[i].base, (unsigned long long)value,
-                  (unsigned long long)cases[i].value);
-    }
-}
-
 /* --- sources --- */
 
 static char *source_of(fa_rope_spec rope, char label[128])
@@ -191,13 +191,29 @@ Test(rope_source, constants_stand_in_front_of_the_template)
     cr_expect_str_eq(label, "rope f32 half D64 B4 H8 G8 N256");
 }
 
+Test(rope_source, label_names_what_is_special)
+{
+    char label[128];
+    free(source_of((fa_rope_spec){.positions = FA_ROPE_CUMULATIVE,
+                                  .position_type = FA_I64,
+                                  .inverse = true,
+                                  .norm = FA_ROPE_RMS_NORM,
+                                  .norm_unit_offset = true,
+                                  .head_dim = 64,
+                                  .norm_eps = 1e-5},
+                   label));
+    cr_expect_str_eq(label, "rope f32 half cumulative i64 inverse rms+1 D64 norm_eps=0.00001");
+    free(source_of((fa_rope_spec)SECTIONS(INTERLEAVED, VECTOR, 64, 12, 10, 10), label));
+    cr_expect_str_eq(label, "rope f32 half vector interleaved=12,10,10 D64");
+}
+
 /* What cannot change the code must not split the cache; everything else must. */
 Test(rope_source, F33_every_parameter_but_the_layout_changes_the_source)
 {
     const fa_rope_spec plain = {.head_dim = 64, .rotary_dim = 64, .base = 10000};
     char *before = source_of(plain, NULL);
-    fa_rope_spec changed[13];
-    for (size_t i = 0; i < 13; i++)
+    fa_rope_spec changed[16];
+    for (size_t i = 0; i < 16; i++)
         changed[i] = plain;
     changed[0].dtype = FA_F16;
     changed[1].style = FA_ROPE_INTERLEAVED;
@@ -212,7 +228,10 @@ Test(rope_source, F33_every_parameter_but_the_layout_changes_the_source)
     changed[10].seqlen = 1;
     changed[11].base = 10001;
     changed[12].layout = FA_LAYOUT_BNHD;
-    for (size_t i = 0; i < 13; i++) {
+    changed[13].inverse = true;
+    changed[14].scaling.attention_factor = 1.5;
+    changed[15].norm = FA_ROPE_RMS_NORM;
+    for (size_t i = 0; i < 16; i++) {
         char *after = source_of(changed[i], NULL);
         cr_expect_eq(strcmp(before, after) == 0, i == 12, "change %zu", i);
         free(after);
@@ -248,6 +267,12 @@ static void launched_begin(launched *x, fa_rope_spec rope)
                                   .head_dim = rope.head_dim ? 0 : 64,
                                   .positions = AT(0x500000000),
                                   .positions_stride = 256,
+                                  .sequence_offsets = AT(0x800000000),
+                                  .sequences = 6,
+                                  .sequence_length = 4096,
+                                  .inv_freq = AT(0x800000000),
+                                  .q_norm = AT(0x900000000),
+                                  .k_norm = AT(0xa00000000),
                                   .cos = AT(0x600000000),
                                   .sin = AT(0x700000000),
                                   .max_position = 256};
@@ -303,12 +328,46 @@ Test(rope_launch, packed_strides_follow_the_layout)
     cr_expect_eq(k->k.heads, 2);
 }
 
+/* Neighbouring threads take neighbouring heads where these lie beside each other. */
+Test(rope_launch, heads_abreast_follow_the_strides)
+{
+    const struct {
+        fa_layout layout;
+        int heads_q, heads_k, seqlen, log2;
+    } cases[] = {{FA_LAYOUT_BHND, 32, 32, 256, 0}, {FA_LAYOUT_BNHD, 32, 32, 256, 3},
+                 {FA_LAYOUT_BNHD, 32, 8, 256, 2},  {FA_LAYOUT_BNHD, 32, 1, 256, 0},
+                 {FA_LAYOUT_BNHD, 4, 4, 256, 0},   {FA_LAYOUT_BNHD, 64, 64, 256, 4},
+                 {FA_LAYOUT_BNHD, 3, 3, 256, 0},   {FA_LAYOUT_BHND, 32, 32, 1, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        launched_begin(
+            &x, (fa_rope_spec){.dtype = FA_BF16, .layout = cases[i].layout, .head_dim = 128});
+        x.args.rope.heads_q = cases[i].heads_q;
+        x.args.rope.heads_k = cases[i].heads_k;
+        x.args.rope.seqlen = cases[i].seqlen;
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->abreast_log2, cases[i].log2, "case %zu: %d", i,
+                     launched_params(&x)->abreast_log2);
+    }
+    /* Strides decide, not the layout's name: one tensor with tokens beside each other is enough. */
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.layout = FA_LAYOUT_BNHD, .head_dim = 64});
+    x.args.rope.heads_q = x.args.rope.heads_k = 32;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->abreast_log2, 3);
+    x.args.rope.k = (fa_tensor){x.args.rope.k.data, 32 * 256 * 64, 256 * 64, 64};
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->abreast_log2, 0);
+}
+
 /* Walks the grid as the kernel does and counts who comes where. */
 static void expect_covered(launched *x, int tokens, int heads_q, int heads_k, int rotated,
                            int copied)
 {
     const rope_kernel_params *k = launched_params(x);
     const uint64_t threads = x->launch.block[0];
+    const int abreast = 1 << k->abreast_log2;
+    tokens *= abreast;
     const uint64_t rotary = k->rotary_blocks, copying = x->launch.grid[0] - rotary;
     cr_expect(rotary * threads >= (uint64_t)tokens * (uint64_t)rotated);
     cr_expect((rotary - 1) * threads < (uint64_t)tokens * (uint64_t)rotated);
@@ -320,6 +379,7 @@ static void expect_covered(launched *x, int tokens, int heads_q, int heads_k, in
         const rope_tensor_params *t = is_k ? &k->k : &k->q;
         int first = (int)(group - (is_k ? (uint32_t)k->groups_q : 0)) * t->heads_per_group;
         int left = t->heads - first;
+        cr_expect_eq(t->heads_per_group % abreast, 0);
         cr_expect(first == done[is_k] && left > 0, "group %u begins at head %d of %d", group, first,
                   t->heads);
         done[is_k] += left < t->heads_per_group ? left : t->heads_per_group;
@@ -437,6 +497,55 @@ Test(rope_launch, width_follows_the_tables)
         OK(launched_run(&x));
         cr_expect_eq(launched_params(&x)->width, cases[i].width, "case %zu", i);
     }
+}
+
+Test(rope_launch, width_follows_the_frequencies)
+{
+    for (int shift = 0; shift <= 8; shift += 4) {
+        launched x;
+        launched_begin(
+            &x, (fa_rope_spec){.dtype = FA_F16, .angles = FA_ROPE_FREQUENCIES, .head_dim = 64});
+        x.args.rope.inv_freq = AT((uintptr_t)x.args.rope.inv_freq + (uintptr_t)shift);
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->width, shift == 0 ? 8 : shift / 4, "shift %d", shift);
+    }
+}
+
+/* With a norm a head is shared by 2^n lanes, and nothing is copied apart from it. */
+Test(rope_launch, lanes_of_a_norm)
+{
+    const struct {
+        int head_dim, rotary_dim, lanes;
+        bool in_place;
+    } cases[] = {{128, 128, 8, 0}, {80, 80, 8, 1}, {72, 72, 16, 0},    {256, 32, 32, 1},
+                 {64, 64, 4, 0},   {96, 32, 8, 0}, {1024, 1024, 32, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        launched_begin(&x, (fa_rope_spec){.dtype = FA_BF16,
+                                          .head_dim = cases[i].head_dim,
+                                          .rotary_dim = cases[i].rotary_dim,
+                                          .in_place = cases[i].in_place,
+                                          .norm = FA_ROPE_RMS_NORM_F32});
+        OK(launched_run(&x));
+        cr_expect_eq(x.launch.grid[0], (uint32_t)(1024 * cases[i].lanes / 128), "case %zu", i);
+        cr_expect_eq(launched_params(&x)->rotary_blocks, x.launch.grid[0]);
+        cr_expect_eq(launched_params(&x)->q.norm, 0x900000000u);
+        cr_expect_eq(launched_params(&x)->k.norm, 0xa00000000u);
+    }
+}
+
+Test(rope_launch, axes_without_gaps)
+{
+    launched x;
+    launched_begin(&x, (fa_rope_spec)SECTIONS(SPLIT, VECTOR, 64, 16, 8, 8));
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->positions_axis_stride, 4 * 256);
+    x.args.rope.positions_stride = 0;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->positions_axis_stride, 256);
+    x.args.rope.positions_axis_stride = 1000;
+    OK(launched_run(&x));
+    cr_expect_eq(launched_params(&x)->positions_axis_stride, 1000);
 }
 
 Test(rope_launch, K32_strides_of_dimensions_of_size_1_are_ignored)
@@ -621,6 +730,76 @@ REFUSALS(refuse_vector, VECTOR)
     X(FA_ERR_ALIAS, "overlaps sin", a->sin = a->q_out.data)
 
 REFUSALS(refuse_tables, TABLES)
+
+#define OFFSETS(X)                                                                                 \
+    X(FA_ERR_NULL_POINTER, "positions", a->positions = NULL)                                       \
+    X(FA_ERR_MISALIGNED, "positions", a->positions = AT(0x500000004))                              \
+    X(FA_ERR_ALIAS, "overlaps positions", a->positions = a->k_out.data)
+
+REFUSALS(refuse_offsets, OFFSETS)
+
+#define CUMULATIVE(X)                                                                              \
+    X(FA_ERR_NULL_POINTER, "positions", a->positions = NULL)                                       \
+    X(FA_ERR_SIZE, "sequences = 0", a->sequences = 0)                                              \
+    X(FA_ERR_SIZE, "sequences = -1", a->sequences = -1)                                            \
+    X(FA_ERR_MISALIGNED, "sequence_offsets", a->sequence_offsets = AT(0x800000002))                \
+    X(FA_ERR_ALIAS, "overlaps sequence_offsets", a->sequence_offsets = a->q_out.data)              \
+    X(FA_ERR_ALIAS, "overlaps positions", a->positions = (int *)a->k_out.data - 6)
+
+REFUSALS(refuse_cumulative, CUMULATIVE)
+
+#define THREE_POSITIONS(X)                                                                         \
+    X(FA_ERR_STRIDE, "positions_axis_stride = -1", a->positions_axis_stride = -1)                  \
+    X(FA_ERR_STRIDE, "positions_axis_stride", a->positions_axis_stride = INT64_MAX)                \
+    X(FA_ERR_ALIAS, "overlaps positions", a->positions = (int *)a->q_out.data - (3 * 4 * 256 - 1))
+
+REFUSALS(refuse_three_positions, THREE_POSITIONS)
+
+#define FREQUENCIES(X)                                                                             \
+    X(FA_ERR_NULL_POINTER, "inv_freq", a->inv_freq = NULL)                                         \
+    X(FA_ERR_MISALIGNED, "inv_freq", a->inv_freq = AT(0x800000002))                                \
+    X(FA_ERR_ALIAS, "overlaps inv_freq", a->inv_freq = (float *)a->k_out.data - 31)
+
+REFUSALS(refuse_frequencies, FREQUENCIES)
+
+#define NORM(X)                                                                                    \
+    X(FA_ERR_NULL_POINTER, "q_norm", a->q_norm = NULL)                                             \
+    X(FA_ERR_NULL_POINTER, "k_norm", a->k_norm = NULL)                                             \
+    X(FA_ERR_MISALIGNED, "k_norm", a->k_norm = AT(0xa00000001))                                    \
+    X(FA_ERR_ALIAS, "overlaps q_norm", a->q_norm = a->k_out.data)
+
+REFUSALS(refuse_norm, NORM)
+
+#define LENGTH(X)                                                                                  \
+    X(FA_ERR_SIZE, "sequence_length = 0", a->sequence_length = 0)                                  \
+    X(FA_ERR_SIZE, "sequence_length = -5", a->sequence_length = -5)
+
+REFUSALS(refuse_length, LENGTH)
+
+Test(rope_refusals, what_is_read_beside_the_tensors)
+{
+    refuse_offsets(
+        (fa_rope_spec){.head_dim = 64, .positions = FA_ROPE_OFFSETS, .position_type = FA_I64});
+    refuse_cumulative((fa_rope_spec){.head_dim = 64, .batch = 1, .positions = FA_ROPE_CUMULATIVE});
+    refuse_three_positions((fa_rope_spec)SECTIONS(SPLIT, VECTOR, 64, 16, 8, 8));
+    refuse_frequencies((fa_rope_spec){.head_dim = 64, .angles = FA_ROPE_FREQUENCIES});
+    refuse_norm((fa_rope_spec){.dtype = FA_BF16, .head_dim = 64, .norm = FA_ROPE_RMS_NORM});
+    const fa_rope_scaling dynamic = {
+        .kind = FA_ROPE_DYNAMIC_NTK, .factor = 2, .original_max_position = 1024};
+    refuse_length((fa_rope_spec){.head_dim = 64, .scaling = dynamic});
+    launched x;
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64, .positions = FA_ROPE_CUMULATIVE});
+    REFUSED(launched_run(&x), FA_ERR_SIZE, "batch = 4; packed sequences are 1 batch");
+    launched_begin(&x, (fa_rope_spec){.scaling = dynamic});
+    x.args.rope.head_dim = 2;
+    REFUSED(launched_run(&x), FA_ERR_ROTARY_DIM, "head_dim = 2");
+    fa_rope_scaling baked = dynamic;
+    baked.sequence_length = 5000;
+    launched_begin(&x, (fa_rope_spec){.head_dim = 64, .scaling = baked});
+    REFUSED(launched_run(&x), FA_ERR_BAKED, "sequence_length = 4096 at launch, but 5000");
+    x.args.rope.sequence_length = 0;
+    OK(launched_run(&x));
+}
 
 Test(rope_refusals, positions_and_tables)
 {

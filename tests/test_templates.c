@@ -32,7 +32,15 @@ static fa_context *open_offline(const char *arch)
 
 /* More registers than this leave too few threads to hide the latency of memory. */
 #define MOST_REGISTERS_BAKED 80
+#define MOST_REGISTERS_RICH 96 /* with three positions, or a norm */
 #define MOST_REGISTERS_DYNAMIC 128
+#define MOST_REGISTERS_LARGE 255 /* a head that fills the registers of a warp */
+
+#define YARN .kind = FA_ROPE_YARN, .factor = 16, .original_max_position = 4096
+#define LLAMA3 .kind = FA_ROPE_LLAMA3, .factor = 8, .original_max_position = 8192
+#define SECTIONS(how, t, h, w)                                                                     \
+    .positions = FA_ROPE_VECTOR, .sections = FA_ROPE_SECTIONS_##how, .section_t = (t),             \
+    .section_h = (h), .section_w = (w)
 
 static const fa_rope_spec rope_instances[] = {
     {.head_dim = 64, .batch = 4, .heads_q = 8, .heads_k = 8, .seqlen = 256},
@@ -65,6 +73,31 @@ static const fa_rope_spec rope_instances[] = {
     {.dtype = FA_F16, .head_dim = 67, .rotary_dim = 34},
     {.head_dim = 1024},
     {.dtype = FA_BF16, .style = FA_ROPE_INTERLEAVED, .head_dim = 1024, .base = 1e300},
+    {.dtype = FA_BF16, .head_dim = 128, .base = 500000, .scaling = {YARN}},
+    {.dtype = FA_F16,
+     .head_dim = 128,
+     .scaling = {.kind = FA_ROPE_DYNAMIC_NTK, .factor = 2, .original_max_position = 4096}},
+    {.dtype = FA_BF16, .scaling = {LLAMA3}},
+    {.dtype = FA_BF16, .head_dim = 128, .angles = FA_ROPE_FREQUENCIES},
+    {.dtype = FA_BF16,
+     .head_dim = 128,
+     .positions = FA_ROPE_CUMULATIVE,
+     .position_type = FA_I64,
+     .inverse = true},
+    {.dtype = FA_F16, .head_dim = 128, SECTIONS(INTERLEAVED, 24, 20, 20)},
+    {.dtype = FA_BF16,
+     .head_dim = 128,
+     .angles = FA_ROPE_TABLES,
+     SECTIONS(INTERLEAVED, 24, 20, 20)},
+    {.dtype = FA_BF16, .head_dim = 128, .norm = FA_ROPE_RMS_NORM},
+    {.dtype = FA_BF16, .head_dim = 256, .norm = FA_ROPE_RMS_NORM_F32, .norm_unit_offset = true},
+    {.dtype = FA_F16, .head_dim = 128, .rotary_dim = 32, .norm = FA_ROPE_RMS_NORM},
+    {.dtype = FA_BF16,
+     .head_dim = 128,
+     .norm = FA_ROPE_RMS_NORM,
+     .scaling = {YARN},
+     SECTIONS(INTERLEAVED, 24, 20, 20)},
+    {.head_dim = 1024, .norm = FA_ROPE_RMS_NORM},
 };
 
 static const fa_kv_update_spec kv_instances[] = {
@@ -131,8 +164,10 @@ static void compile_rope(fa_context *ctx, const fa_rope_spec *rope)
     if (!kernel)
         return;
     cr_expect_eq(fa_kernel_info(kernel, &info), FA_OK, "%s", fa_last_error());
-    const int most =
-        rope->head_dim || rope->rotary_dim ? MOST_REGISTERS_BAKED : MOST_REGISTERS_DYNAMIC;
+    const int most = rope->norm && rope->head_dim > 512     ? MOST_REGISTERS_LARGE
+                     : !rope->head_dim && !rope->rotary_dim ? MOST_REGISTERS_DYNAMIC
+                     : rope->norm || rope->sections         ? MOST_REGISTERS_RICH
+                                                            : MOST_REGISTERS_BAKED;
     cr_expect_eq(info.spill_bytes, 0u, "%s on %s spills %u bytes\n%s", info.name, info.arch,
                  info.spill_bytes, info.log);
     cr_expect(info.registers > 0 && info.registers <= most, "%s on %s: %d registers, not %d",
@@ -172,6 +207,11 @@ static void compile_all(const char *arch)
     for (size_t i = 0; fp8 && i < sizeof fp8_kv_instances / sizeof fp8_kv_instances[0]; i++)
         compile_kv_update(ctx, &fp8_kv_instances[i]);
     fa_context_destroy(ctx);
+}
+
+Test(templates, sm_75)
+{
+    compile_all("sm_75");
 }
 
 Test(templates, sm_80)

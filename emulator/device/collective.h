@@ -294,16 +294,42 @@ FAJIT_EMU_REDUCE(__reduce_max_sync, int, a < b ? b : a)
 #undef FAJIT_EMU_REDUCE
 #endif
 
-inline void __threadfence()
+// ThreadSanitizer does not know fences: to it, every fence is ordered after those before it.
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void *);
+extern "C" void __tsan_release(void *);
+namespace fajit_emu {
+static char fences;
+inline void fence()
+{
+    __tsan_acquire(&fences);
+    __tsan_release(&fences);
+}
+} // namespace fajit_emu
+#else
+namespace fajit_emu {
+inline void fence()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+} // namespace fajit_emu
+#endif
+
+inline void __threadfence()
+{
+    fajit_emu::fence();
 }
 inline void __threadfence_block()
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    fajit_emu::fence();
 }
 inline void __threadfence_system()
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    fajit_emu::fence();
 }
 #undef FAJIT_EMU_HERE

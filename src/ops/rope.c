@@ -182,11 +182,15 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
     p->value[ROPE_VECTOR_WIDTH] = (int32_t)width;
     p->flags.programmatic = target->cc >= 90; /* rope.cu waits for its predecessor by itself */
     fa__buf text = fa__buf_on(p->text, sizeof p->text);
-    fa__buf_format(&text, "blocks of %d threads, accesses of %d bytes, %d heads in flight%s%s",
-                   ROPE_BLOCK_THREADS, (int)(width * (int64_t)fa__dtype_bytes(s->dtype)),
-                   s->norm ? 1 : ROPE_HEADS_IN_FLIGHT,
-                   s->norm ? ", a head shared by neighbouring lanes" : "",
-                   p->flags.programmatic ? ", programmatic launch" : "");
+    fa__buf_format(&text, "blocks of %d threads, accesses of %d bytes, ", ROPE_BLOCK_THREADS,
+                   (int)(width * (int64_t)fa__dtype_bytes(s->dtype)));
+    if (s->norm)
+        fa__buf_format(&text, "a head shared by %d lanes",
+                       (int)fa__rope_units(s, s->head_dim, s->rotary_dim, width).rotated);
+    else
+        fa__buf_format(&text, "%d heads in flight", ROPE_HEADS_IN_FLIGHT);
+    if (p->flags.programmatic)
+        fa__buf_text(&text, ", programmatic launch");
     return FA_OK; /* the longest text is shorter than the room */
 }
 

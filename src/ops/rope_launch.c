@@ -157,13 +157,6 @@ static fa_status check_views(const rope_views *v)
 
 /* --- launch: the grid --- */
 
-/* n / d, rounded up; d is a power of two. Divisions by an unknown d would be most of the time that
- * a launch takes here. */
-static int64_t divide_up(int64_t n, int64_t d)
-{
-    return (n + d - 1) >> __builtin_ctzll((uint64_t)d);
-}
-
 /* Elements of an access that is safe for these pointers, strides and sizes. */
 static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_rope_args *a,
                             const rope_sizes *n, const rope_views *v)
@@ -171,7 +164,7 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
     const int64_t bytes = (int64_t)fa__dtype_bytes(s->dtype);
     int64_t width = fa__rope_power_of_two(fa__rope_dividends(s, n->head_dim, n->rotary_dim),
                                           p->value[ROPE_VECTOR_WIDTH]);
-    width = divide_up(fa__rope_power_of_two(v->address_bits, width * bytes), bytes);
+    width = fa__rope_divide_up(fa__rope_power_of_two(v->address_bits, width * bytes), bytes);
     return fa__rope_arrays_width(s, a, width);
 }
 
@@ -201,10 +194,11 @@ static int64_t choose_heads_per_group(const rope_sizes *n, int64_t blocks, int32
 {
     const int64_t abreast = INT64_C(1) << abreast_log2;
     int64_t heads = ROPE_HEADS_PER_GROUP * abreast;
-    int64_t groups = divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads);
+    int64_t groups = fa__rope_divide_up(n->heads_q, heads) + fa__rope_divide_up(n->heads_k, heads);
     for (; heads > abreast && blocks * groups < multiprocessors; heads /= 2)
         groups *= 2;
-    while (divide_up(n->heads_q, heads) + divide_up(n->heads_k, heads) > MAX_GRID_Y)
+    while (fa__rope_divide_up(n->heads_q, heads) + fa__rope_divide_up(n->heads_k, heads) >
+           MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
@@ -215,7 +209,7 @@ static void fill_tensor(rope_tensor_params *t, const fa__view *in, const fa__vie
     *groups = 0;
     if (!heads)
         return;
-    *groups = divide_up(heads, heads_per_group);
+    *groups = fa__rope_divide_up(heads, heads_per_group);
     t->in = in->base;
     t->out = out->base;
     t->in_batch = in->stride[0];
@@ -228,32 +222,19 @@ static void fill_tensor(rope_tensor_params *t, const fa__view *in, const fa__vie
     t->heads_per_group = (int32_t)heads_per_group;
 }
 
-/* Threads that one head of one token keeps busy: with its rotated part, and with copying. */
-typedef struct units {
-    int64_t rotated, copied;
-} units;
-
-static units count_units(const fa_rope_spec *s, const rope_sizes *n, int64_t width)
-{
-    const int64_t rotated = divide_up(n->rotary_dim / 2, fa__rope_pairs(s, width));
-    const int64_t tail = divide_up(n->head_dim - n->rotary_dim, width); /* both without a rest */
-    if (s->norm)
-        return (units){fa__rope_lanes(rotated > tail ? rotated : tail), 0};
-    return (units){rotated, s->in_place ? 0 : tail};
-}
-
 static fa_status choose_grid(const fa_rope_spec *s, const rope_sizes *n, const rope_views *v,
                              int64_t width, int32_t multiprocessors, rope_kernel_params *k,
                              fa__launch *l)
 {
-    const units each = count_units(s, n, width);
+    const rope_units each = fa__rope_units(s, n->head_dim, n->rotary_dim, width);
     const int64_t tokens = n->batch * n->seqlen; /* below 2^62 */
     const int32_t abreast_log2 = choose_abreast_log2(n, v, each.rotated);
     int64_t rotary_blocks = MAX_GRID_X + 1, blocks = MAX_GRID_X + 1;
     if (tokens <= MAX_GRID_X * ROPE_BLOCK_THREADS) {
-        rotary_blocks = divide_up((tokens * each.rotated) << abreast_log2, ROPE_BLOCK_THREADS);
-        blocks =
-            rotary_blocks + divide_up((tokens * each.copied) << abreast_log2, ROPE_BLOCK_THREADS);
+        rotary_blocks =
+            fa__rope_divide_up((tokens * each.rotated) << abreast_log2, ROPE_BLOCK_THREADS);
+        blocks = rotary_blocks +
+                 fa__rope_divide_up((tokens * each.copied) << abreast_log2, ROPE_BLOCK_THREADS);
     }
     if (blocks > MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,

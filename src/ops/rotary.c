@@ -71,10 +71,15 @@ uint64_t fa__rotary_log2_q54(double x)
     const uint64_t difference = below ? unit - mantissa : mantissa - unit;
     const uint64_t ratio = (uint64_t)(((u128)difference << 64) / (mantissa + unit));
     const uint64_t square = multiply_high(ratio, ratio);
-    uint64_t power = ratio, sum = 0;
-    for (uint64_t k = 1; k < 48; k += 2) {
-        sum += power / k;
+    /* Multiplied instead of divided: some launches come by here. Term 27 is below 2^-70. */
+    static const uint64_t inverse[] = {UINT64_MAX / 3,  UINT64_MAX / 5,  UINT64_MAX / 7,
+                                       UINT64_MAX / 9,  UINT64_MAX / 11, UINT64_MAX / 13,
+                                       UINT64_MAX / 15, UINT64_MAX / 17, UINT64_MAX / 19,
+                                       UINT64_MAX / 21, UINT64_MAX / 23, UINT64_MAX / 25};
+    uint64_t power = ratio, sum = ratio;
+    for (size_t i = 0; i < sizeof inverse / sizeof inverse[0]; i++) {
         power = multiply_high(power, square);
+        sum += multiply_high(power, inverse[i]);
     }
     const uint64_t fraction = (multiply_high(sum, two_over_ln2_q62) + 128) >> 8; /* * 2^54 */
     const uint64_t whole = (uint64_t)exponent << 54;
@@ -276,10 +281,15 @@ static double yarn_pair(const fa_rope_scaling *s, double beta, double base, int6
     return (double)rotary_dim * logarithm / (2 * log2_of(base));
 }
 
-static uint64_t pair_q48(double pair, int64_t rotary_dim)
+/* Within 0 and rotary_dim - 1, in units of 2^-48; rounded down (up 0) or up (1) unless exact. */
+static uint64_t pair_q48(double pair, int64_t rotary_dim, bool exact, int up)
 {
     const double last = (double)rotary_dim - 1;
-    return (uint64_t)(0x1p48 * (pair < 0 ? 0 : pair > last ? last : pair));
+    pair = pair < 0 ? 0 : pair > last ? last : pair;
+    if (exact)
+        return (uint64_t)(0x1p48 * pair);
+    const uint64_t whole = (uint64_t)pair;
+    return (whole + (up && pair > (double)whole ? 1 : 0)) << 48;
 }
 
 fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int64_t rotary_dim,
@@ -294,8 +304,8 @@ fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int6
     if (s->kind == FA_ROPE_YARN) {
         const double low = yarn_pair(s, s->beta_fast, base, rotary_dim);
         const double high = yarn_pair(s, s->beta_slow, base, rotary_dim);
-        set_ramp(&rule, pair_q48(s->untruncated ? low : floor(low), rotary_dim),
-                 pair_q48(s->untruncated ? high : ceil(high), rotary_dim));
+        set_ramp(&rule, pair_q48(low, rotary_dim, s->untruncated, 0),
+                 pair_q48(high, rotary_dim, s->untruncated, 1));
     }
     if (s->kind == FA_ROPE_LLAMA3)
         set_ramp(&rule, ratio_q64(s->low_freq_factor, s->original_max_position),

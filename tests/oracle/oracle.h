@@ -16,12 +16,17 @@ void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count);
 uint8_t oracle_e4m3_store(double value);
 double oracle_e4m3_load(uint8_t bits);
 
+static inline size_t oracle_element_bytes(fa_dtype dtype)
+{
+    return dtype == FA_F32 ? 4 : 2;
+}
+
 /* One tensor of a case on the host. */
 typedef struct oracle_tensor {
     const char *name; /* "q", "q_out", "positions" */
     fa_dtype dtype;   /* element type, unless is_int32 */
-    bool is_int32;
-    size_t count; /* elements, padding between strides included */
+    bool is_int32;    /* or int64, by bytes / count */
+    size_t count;     /* elements, padding between strides included */
     size_t bytes;
     void *host;       /* what the device starts with: inputs; for outputs a poison pattern */
     double *expected; /* outputs: the reference, NaN where nothing may be written (see untouched) */
@@ -77,7 +82,7 @@ typedef struct oracle_verdict {
 } oracle_verdict;
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
 
-extern const fa_oracle fa_oracle_rope;      /* tests/oracle/rope.c */
+extern const fa_oracle fa_oracle_rope;      /* tests/oracle/rope_case.c */
 extern const fa_oracle fa_oracle_kv_update; /* tests/oracle/kv_update.c */
 
 #endif
