@@ -327,6 +327,22 @@ bool complete(block *b, const meeting &m)
     return m.count + b->ended == b->size;
 }
 
+// What threads compute together knows no --ftz=true: no such instruction of the hardware does.
+struct without_flushing {
+#ifdef __x86_64__
+    unsigned before = __builtin_ia32_stmxcsr();
+
+    without_flushing()
+    {
+        __builtin_ia32_ldmxcsr(before & ~0x8040u);
+    }
+    ~without_flushing()
+    {
+        __builtin_ia32_ldmxcsr(before);
+    }
+#endif
+};
+
 // Lets everyone go who waits in m, save the running thread.
 void release(block *b, meeting *m)
 {
@@ -336,6 +352,8 @@ void release(block *b, meeting *m)
             b->watched->ignore_reads_begin(__FILE__, __LINE__);
             b->watched->ignore_writes_begin(__FILE__, __LINE__);
         }
+        const without_flushing here;
+        (void)here;
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
         if (b->watched) {
             b->watched->ignore_writes_end(__FILE__, __LINE__);
@@ -516,6 +534,18 @@ void yield()
     go_on(b, false);
 }
 
+// --- address spaces ------------------------------------------------------------------------------
+
+bool is_shared(const void *address)
+{
+    const char *base = reinterpret_cast<const char *>(current_block->slot);
+    const char *at = static_cast<const char *>(address);
+    for (const shared_array &s : *current_block->g->shared)
+        if (at >= base + s.offset && at < base + s.offset + s.bytes)
+            return true;
+    return false;
+}
+
 long long clock_now()
 {
     timespec t;
@@ -553,7 +583,7 @@ void set_up(block *b, uint64_t index)
 
 const runtime block_runtime = {
     ABI,           meet,          arrive, defer,     commit, complete_groups,
-    wait_for_grid, let_next_grid, fail,   clock_now, yield};
+    wait_for_grid, let_next_grid, fail,   clock_now, yield,  is_shared};
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {

@@ -16,8 +16,9 @@
 #include "image.h"
 #include "sanitizer.h"
 
-extern const char text_abi[], text_prelude[], text_math[], text_collective[], text_atomic[],
-    text_copy[], text_small_float[], text_matrix[], text_epilogue[];
+extern const char text_abi[], text_prelude[], text_bits[], text_rounded[], text_approx[],
+    text_math[], text_half[], text_collective[], text_atomic[], text_copy[], text_small_float[],
+    text_matrix[], text_epilogue[];
 
 namespace fajit_emu {
 
@@ -120,8 +121,8 @@ std::string arch_macros(const target &t)
 std::string prelude(const target &t)
 {
     return std::string("#line 1 \"emulator/prelude\"\n") + text_abi + arch_macros(t) +
-           text_prelude + text_math + text_collective + text_atomic + text_copy + text_small_float +
-           text_matrix;
+           text_prelude + text_bits + text_rounded + text_approx + text_math + text_half +
+           text_collective + text_atomic + text_copy + text_small_float + text_matrix;
 }
 
 std::string unit(const program &p)
@@ -166,17 +167,17 @@ std::vector<std::string> common_words()
 {
     const host_compiler &cxx = host_compiler_find();
     std::vector<std::string> words;
-    for (const char *word :
-         {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-          "-fno-ident", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
-          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
-          "-Wno-subobject-linkage"})
+    for (const char *word : {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
+                             "-fno-rtti", "-fno-ident", "-fno-math-errno", "-fno-strict-aliasing",
+                             "-fwrapv", "-fdata-sections", "-nostdinc", "-nostdinc++",
+                             "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
-        words.insert(words.end(),
-                     {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init"});
+        words.insert(words.end(), {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init",
+                                   "-fexpensive-optimizations"}); // contraction is one
     else
-        words.insert(words.end(), {"-Wno-unknown-warning-option",
+        // A cast of what is out of range gives what a GPU gives.
+        words.insert(words.end(), {"-fno-strict-float-cast-overflow", "-Wno-unknown-warning-option",
                                    "-Wno-unused-command-line-argument", "-Wno-undefined-internal"});
 #ifdef __x86_64__
     if (__builtin_cpu_supports("fma"))
@@ -327,6 +328,7 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
         return false;
     std::vector<std::string> words = common_words();
     words.insert(words.end(), s.words.begin(), s.words.end());
+    words.push_back(s.fmad ? "-ffp-contract=fast" : "-ffp-contract=off");
     if (!run_step(words,
                   {"-I.", "-include", "fajit-emu-prelude.hpp", "-c", "fajit-emu-unit.cpp", "-o",
                    "unit.o"},
@@ -363,8 +365,9 @@ void compiler_identity(unsigned char out[20])
     if (!cxx.command.empty())
         for (const std::string &word : common_words())
             all += word + "\n";
-    for (const char *text : {text_abi, text_prelude, text_math, text_collective, text_atomic,
-                             text_copy, text_small_float, text_matrix, text_epilogue})
+    for (const char *text :
+         {text_abi, text_prelude, text_bits, text_rounded, text_approx, text_math, text_half,
+          text_collective, text_atomic, text_copy, text_small_float, text_matrix, text_epilogue})
         all += text;
     const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
     memcpy(out, "EMU1", 4);

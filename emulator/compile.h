@@ -20,6 +20,7 @@ struct target {
 // What the compile options of NVRTC come to.
 struct settings {
     target arch;
+    bool fmad = true;               // a * b + c may be rounded once
     std::vector<std::string> words; // for the host compiler
 };
 

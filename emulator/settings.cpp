@@ -44,11 +44,6 @@ const char *const without_effect[] = {"ptxas-options",
                                       "no-source-include",
                                       "no-cache",
                                       "frandom-seed",
-                                      "use_fast_math",
-                                      "fmad",
-                                      "ftz",
-                                      "prec-div",
-                                      "prec-sqrt",
                                       "maxrregcount",
                                       "lineinfo",
                                       "generate-line-info",
@@ -82,7 +77,35 @@ bool has_no_effect(const std::string &name)
     return false;
 }
 
-bool read_one(const std::string &option, settings *out, std::string *problem)
+// Of the options about arithmetic: -1 is not given.
+struct arithmetic {
+    bool fast = false;
+    int ftz = -1, prec_div = -1, prec_sqrt = -1, fmad = -1;
+
+    int *find(const std::string &name)
+    {
+        return name == "ftz"         ? &ftz
+               : name == "prec-div"  ? &prec_div
+               : name == "prec-sqrt" ? &prec_sqrt
+               : name == "fmad"      ? &fmad
+                                     : nullptr;
+    }
+
+    // --use_fast_math decides what is not given by itself. Nothing stands for prec-div: a quotient
+    // that is rounded right is one that --prec-div=false allows.
+    void apply(settings *out) const
+    {
+        if (fast)
+            out->words.push_back("-DFAJIT_EMU_FAST_MATH");
+        if (ftz > 0 || (ftz < 0 && fast))
+            out->words.push_back("-DFAJIT_EMU_FTZ");
+        if (prec_sqrt == 0 || (prec_sqrt < 0 && fast))
+            out->words.push_back("-DFAJIT_EMU_FAST_SQRT");
+        out->fmad = fmad != 0;
+    }
+};
+
+bool read_one(const std::string &option, settings *out, arithmetic *how, std::string *problem)
 {
     const size_t dashes = option.find_first_not_of('-');
     if (dashes == std::string::npos || dashes == 0 || dashes > 2) {
@@ -115,6 +138,18 @@ bool read_one(const std::string &option, settings *out, std::string *problem)
         out->words.push_back(option);
         return true;
     }
+    if (name == "use_fast_math" && value.empty()) {
+        how->fast = true;
+        return true;
+    }
+    if (int *flag = how->find(name)) {
+        *flag = value == "true";
+        if (value == "true" || value == "false")
+            return true;
+        *problem =
+            "nvrtc: error: invalid value for --" + name + ": true or false, not '" + value + "'";
+        return false;
+    }
     if (has_no_effect(name))
         return true;
     *problem = "nvrtc: error: unrecognized option " + option + " found";
@@ -125,6 +160,7 @@ bool read_one(const std::string &option, settings *out, std::string *problem)
 
 bool settings_read(int count, const char *const *options, settings *out, std::string *problem)
 {
+    arithmetic how;
     *out = {};
     out->words = {"-std=c++17"};
     for (int i = 0; i < count; i++) {
@@ -136,9 +172,10 @@ bool settings_read(int count, const char *const *options, settings *out, std::st
                   option == "-Xptxas" || option == "-maxrregcount") &&
                  i + 1 < count)
             option += std::string("=") + options[++i];
-        if (!read_one(option, out, problem))
+        if (!read_one(option, out, &how, problem))
             return false;
     }
+    how.apply(out);
     return true;
 }
 

@@ -3,6 +3,8 @@
 #ifndef FAJIT_DTYPE_CUH
 #define FAJIT_DTYPE_CUH
 
+#include "fajit/place.cuh"
+
 namespace fajit {
 
 using f32 = float;
@@ -290,15 +292,17 @@ __device__ __forceinline__ chunk<COUNT * sizeof(T)> pack(const float (&from)[COU
 //   load_constant  nobody writes it while the kernel runs
 #ifdef FAJIT_EMULATED
 #define FAJIT_LOAD(NAME, QUALIFIER)                                                                \
-    template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
+    template <int BYTES>                                                                           \
+    __device__ __forceinline__ chunk<BYTES> NAME(const void *address, place at = place::here())    \
     {                                                                                              \
         chunk<BYTES> x{};                                                                          \
-        fajit_emu::load<BYTES>(x.word, address);                                                   \
+        fajit_emu::load<BYTES>(x.word, address, at.file, at.line);                                 \
         return x;                                                                                  \
     }
 #else
 #define FAJIT_LOAD(NAME, QUALIFIER)                                                                \
-    template <int BYTES> __device__ __forceinline__ chunk<BYTES> NAME(const void *address)         \
+    template <int BYTES>                                                                           \
+    __device__ __forceinline__ chunk<BYTES> NAME(const void *address, place = place::here())       \
     {                                                                                              \
         chunk<BYTES> x;                                                                            \
         if constexpr (BYTES == 16) {                                                               \
@@ -328,10 +332,12 @@ FAJIT_LOAD(load, "")
 FAJIT_LOAD(load_constant, ".nc")
 #undef FAJIT_LOAD
 
-template <int BYTES> __device__ __forceinline__ void store(void *address, const chunk<BYTES> &x)
+template <int BYTES>
+__device__ __forceinline__ void store(void *address, const chunk<BYTES> &x,
+                                      place at = place::here())
 {
 #ifdef FAJIT_EMULATED
-    fajit_emu::store<BYTES>(address, x.word);
+    fajit_emu::store<BYTES>(address, x.word, at.file, at.line);
 #else
     if constexpr (BYTES == 16)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x.word[0]),

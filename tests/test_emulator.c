@@ -247,7 +247,7 @@ Test(emulator, misaligned_access)
         "{\n"
         "    out[0] = fajit::load<16>(out + 1).word[0];\n"
         "}\n",
-        (const char *const[]){"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned", NULL});
+        (const char *const[]){"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned", "k.cu:4", NULL});
 }
 
 Test(emulator, failed_assertion)

@@ -483,6 +483,49 @@ Test(emulator_matrix, ldmatrix_needs_only_its_own_rows)
     close_device(&f, ctx);
 }
 
+/* Two tiles of shared memory through ldmatrix into mma, as a kernel does it. */
+Test(emulator_matrix, ldmatrix_gives_what_mma_takes)
+{
+    static const mma_case f16 = {F16, F16, F32, 16, 80};
+    static uint16_t in[16 * 16 + 16 * 8];
+    static float out[16][8];
+    static tiles t;
+    fixture f;
+    fa_context *ctx = open_arch(&f, 80);
+    fill_tiles(&f16, 0, &t);
+    for (int i = 0; i < 256; i++)
+        in[i] = (uint16_t)encode(F16, t.a[i / 16][i % 16]);
+    for (int i = 0; i < 128; i++)
+        in[256 + i] = (uint16_t)encode(F16, t.b[i / 8][i % 8]);
+    run_text(ctx,
+             "#include \"fajit/ldmatrix.cuh\"\n"
+             "#include \"fajit/mma.cuh\"\n"
+             "__global__ void k(const unsigned short *in, float *out)\n"
+             "{\n"
+             "    __shared__ __align__(16) unsigned short a[16][16], b[16][8];\n"
+             "    const unsigned lane = threadIdx.x;\n"
+             "    for (unsigned i = lane; i < 256; i += 32) a[i / 16][i % 16] = in[i];\n"
+             "    for (unsigned i = lane; i < 128; i += 32) b[i / 8][i % 8] = in[256 + i];\n"
+             "    __syncwarp();\n"
+             "    fajit::fragment_a<fajit::f16, 16> x;\n"
+             "    fajit::fragment_b<fajit::f16, 16> y;\n"
+             "    fajit::fragment_c<float> z{};\n"
+             "    fajit::ldmatrix(x.word, &a[lane % 16][lane / 16 * 8]);\n"
+             "    fajit::ldmatrix_trans(y.word, &b[lane % 16][0]);\n"
+             "    z = fajit::mma(x, y, z);\n"
+             "    for (unsigned i = 0; i < 4; i++)\n"
+             "        out[fajit::fragment_row(lane, i) * 8 + fajit::fragment_column(lane, i)] =\n"
+             "            z.value[i];\n"
+             "}\n",
+             1, 32, in, sizeof in, out, sizeof out);
+    for (int i = 0; i < 128; i++) {
+        const double expected = t.d[i / 8][i % 8] - t.c[i / 8][i % 8];
+        cr_expect((double)out[i / 8][i % 8] == expected, "D[%d][%d]: %g, not %g", i / 8, i % 8,
+                  (double)out[i / 8][i % 8], expected);
+    }
+    close_device(&f, ctx);
+}
+
 Test(emulator_matrix, misaligned_row)
 {
     expect_text_fails(

@@ -105,6 +105,14 @@ static const fa_kv_update_spec choices[] = {
      .rotary_dim = 32,
      .base = 500000},
     {.dtype = FA_BF16, .unique = true, .rotation = FA_KV_ROTATE_HALF, .head_dim = 32},
+    {.rotation = FA_KV_ROTATE_HALF,
+     .in_place = true,
+     .head_dim = 64,
+     .scaling = {.kind = FA_ROPE_YARN, .factor = 16, .original_max_position = 4}},
+    {.rotation = FA_KV_ROTATE_INTERLEAVED,
+     .in_place = true,
+     .head_dim = 64,
+     .scaling = {.kind = FA_ROPE_DYNAMIC_NTK, .factor = 2, .original_max_position = 8}},
 };
 
 static void run_choices(int baked)
@@ -118,7 +126,7 @@ static void run_choices(int baked)
     warm_kv(ctx, specs, COUNT);
     for (size_t i = 0; i < COUNT; i++)
         for (int64_t pad = 0; pad <= 8; pad += 8) {
-            const int64_t extra[ORACLE_KV_EXTRA_COUNT] = {0, 0, 0, 0, 1, pad};
+            const int64_t extra[ORACLE_KV_EXTRA_COUNT] = {0, 0, 0, 0, 1, pad, 24};
             compile_and_run_kv(ctx, kv_sized(choices[i], 3, 13, 5, 24), baked, extra, i + 1);
         }
     close_device(&f, ctx);

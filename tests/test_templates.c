@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance.h"
 #include "fajit.h"
 
 /* The first release that knows sm_100a and sm_120a: an older one is no failure. */
@@ -242,6 +243,24 @@ Test(templates, sm_100a)
 Test(templates, sm_120a)
 {
     compile_all("sm_120a");
+}
+
+/* Found here, and not only on the GPU host that is to record them. */
+Test(templates, conformance_kernels)
+{
+    fa_context *ctx = open_offline("sm_90a");
+    const char *root = getenv("FAJIT_TEST_ROOT");
+    cr_assert_not_null(root);
+    for (size_t i = 0; i < conform_case_count; i++) {
+        fa_kernel *kernel = NULL;
+        char *source = conform_source(root, &conform_cases[i]);
+        cr_assert_not_null(source, "%s", conform_cases[i].name);
+        cr_expect_eq(conform_compile(ctx, &conform_cases[i], source, &kernel), FA_OK, "%s",
+                     fa_last_error());
+        fa_kernel_release(kernel);
+        free(source);
+    }
+    fa_context_destroy(ctx);
 }
 
 static char *render_ptx(fa_rope_spec rope)

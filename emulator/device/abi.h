@@ -6,7 +6,7 @@
 
 namespace fajit_emu {
 
-constexpr unsigned ABI = 2;
+constexpr unsigned ABI = 3;
 
 struct uint3 {
     unsigned x, y, z;
@@ -74,6 +74,7 @@ struct runtime {
     void (*fail)(int error, const site &where, const char *what);
     long long (*clock)();
     void (*yield)(); // lets other threads of the block run
+    bool (*is_shared)(const void *address);
 };
 
 struct parameter {

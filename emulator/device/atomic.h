@@ -2,6 +2,17 @@
 
 namespace fajit_emu {
 
+// The memory's own adder flushes subnormal numbers, where it is not that of shared memory.
+inline float add_in_memory(const float *at, float a, float b)
+{
+    const float sum = a + b;
+    const bool subnormal = without_subnormal(a) != a || without_subnormal(b) != b ||
+                           (sum == sum && without_subnormal(sum) != sum);
+    if (!subnormal || host->is_shared(at))
+        return sum;
+    return without_subnormal(opaque(without_subnormal(a) + without_subnormal(b)));
+}
+
 // Replaces *at by JOIN(*at, value) and gives what was there.
 template <class T, class JOIN> inline T update(T *at, JOIN join)
 {
@@ -37,7 +48,7 @@ FAJIT_EMU_ATOMIC(atomicAdd, int,
                  static_cast<int>(static_cast<unsigned>(old) + static_cast<unsigned>(value)))
 FAJIT_EMU_ATOMIC(atomicAdd, unsigned, old + value)
 FAJIT_EMU_ATOMIC(atomicAdd, unsigned long long, old + value)
-FAJIT_EMU_ATOMIC(atomicAdd, float, old + value)
+FAJIT_EMU_ATOMIC(atomicAdd, float, fajit_emu::add_in_memory(address, old, value))
 FAJIT_EMU_ATOMIC(atomicAdd, double, old + value)
 FAJIT_EMU_ATOMIC(atomicSub, int,
                  static_cast<int>(static_cast<unsigned>(old) - static_cast<unsigned>(value)))

@@ -221,6 +221,7 @@ inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, 
     const fajit_emu::site here{"__shfl_up_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
+    delta %= 32; // the instruction reads no more bits
     return fajit_emu::exchange(mask, here, value, lane - delta, delta > lane % w);
 }
 template <class T>
@@ -229,6 +230,7 @@ inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32
     const fajit_emu::site here{"__shfl_down_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
+    delta %= 32;
     return fajit_emu::exchange(mask, here, value, lane + delta, delta >= w - lane % w);
 }
 template <class T>
@@ -237,7 +239,7 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, FAJI
     const fajit_emu::site here{"__shfl_xor_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
-    const unsigned source = lane ^ static_cast<unsigned>(lanes);
+    const unsigned source = lane ^ static_cast<unsigned>(lanes) % 32;
     // A later group of lanes cannot be reached, an earlier one can.
     return fajit_emu::exchange(mask, here, value, source, source >= lane / w * w + w);
 }

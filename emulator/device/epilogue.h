@@ -30,6 +30,25 @@ template <unsigned... I> struct up_to<0, I...> {
     using type = numbers<I...>;
 };
 
+// --ftz=true: the processor takes subnormal operands for zero, and gives zero for such results, of
+// float and, which a GPU does not, of double.
+struct flushes_to_zero {
+#if defined FAJIT_EMU_FTZ && !defined __x86_64__
+#error "emulator does not implement --ftz=true on this processor"
+#elif defined FAJIT_EMU_FTZ
+    unsigned before = __builtin_ia32_stmxcsr();
+
+    flushes_to_zero()
+    {
+        __builtin_ia32_ldmxcsr(before | 0x8040u);
+    }
+    ~flushes_to_zero()
+    {
+        __builtin_ia32_ldmxcsr(before);
+    }
+#endif
+};
+
 template <auto FUNCTION> struct described;
 template <class... T, void (*FUNCTION)(T...)> struct described<FUNCTION> {
     static constexpr layout<T...> parameters{};
@@ -42,6 +61,8 @@ template <class... T, void (*FUNCTION)(T...)> struct described<FUNCTION> {
 
     static void call(const unsigned char *bytes)
     {
+        const flushes_to_zero while_it_runs;
+        (void)while_it_runs;
         call_with(bytes, typename up_to<sizeof...(T)>::type{});
     }
 

@@ -1,337 +1,292 @@
-// Arithmetic: intrinsics of single instructions, and the mathematical functions from the host's
-// library, which is at least as exact as the device's.
+// The mathematical functions: from the host's library, which is at least as exact as the device's.
+// --use_fast_math replaces some of them by approximations.
 
-#define FAJIT_EMU_REAL1(NAME)                                                                      \
+#define FAJIT_EMU_HOST1(NAME)                                                                      \
     extern "C" double NAME(double) noexcept;                                                       \
-    extern "C" float NAME##f(float) noexcept;                                                      \
+    namespace fajit_emu {                                                                          \
+    extern "C" float host_##NAME(float) noexcept __asm__(#NAME "f");                               \
+    }
+#define FAJIT_EMU_HOST2(NAME)                                                                      \
+    extern "C" double NAME(double, double) noexcept;                                               \
+    namespace fajit_emu {                                                                          \
+    extern "C" float host_##NAME(float, float) noexcept __asm__(#NAME "f");                        \
+    }
+// NAMEf, and NAME for float, as VALUE of x (and y), which is float32.
+#define FAJIT_EMU_FLOAT1(NAME, VALUE)                                                              \
+    inline float NAME##f(float x)                                                                  \
+    {                                                                                              \
+        return VALUE;                                                                              \
+    }                                                                                              \
     inline float NAME(float x)                                                                     \
     {                                                                                              \
         return NAME##f(x);                                                                         \
     }
-#define FAJIT_EMU_REAL2(NAME)                                                                      \
-    extern "C" double NAME(double, double) noexcept;                                               \
-    extern "C" float NAME##f(float, float) noexcept;                                               \
+#define FAJIT_EMU_FLOAT2(NAME, VALUE)                                                              \
+    inline float NAME##f(float x, float y)                                                         \
+    {                                                                                              \
+        return VALUE;                                                                              \
+    }                                                                                              \
     inline float NAME(float x, float y)                                                            \
     {                                                                                              \
         return NAME##f(x, y);                                                                      \
+    }                                                                                              \
+    inline double NAME(float x, double y)                                                          \
+    {                                                                                              \
+        return NAME(static_cast<double>(x), y);                                                    \
+    }                                                                                              \
+    inline double NAME(double x, float y)                                                          \
+    {                                                                                              \
+        return NAME(x, static_cast<double>(y));                                                    \
     }
-FAJIT_EMU_REAL1(sqrt)
+#define FAJIT_EMU_REAL1(NAME)                                                                      \
+    FAJIT_EMU_HOST1(NAME)                                                                          \
+    FAJIT_EMU_FLOAT1(NAME, fajit_emu::flush(fajit_emu::host_##NAME(fajit_emu::flush(x))))
+#define FAJIT_EMU_REAL2(NAME)                                                                      \
+    FAJIT_EMU_HOST2(NAME)                                                                          \
+    FAJIT_EMU_FLOAT2(                                                                              \
+        NAME, fajit_emu::flush(fajit_emu::host_##NAME(fajit_emu::flush(x), fajit_emu::flush(y))))
+#ifdef FAJIT_EMU_FAST_MATH
+#define FAJIT_EMU_FAST1(NAME, VALUE)                                                               \
+    FAJIT_EMU_HOST1(NAME)                                                                          \
+    FAJIT_EMU_FLOAT1(NAME, VALUE)
+#define FAJIT_EMU_FAST2(NAME, VALUE)                                                               \
+    FAJIT_EMU_HOST2(NAME)                                                                          \
+    FAJIT_EMU_FLOAT2(NAME, VALUE)
+#else
+#define FAJIT_EMU_FAST1(NAME, VALUE) FAJIT_EMU_REAL1(NAME)
+#define FAJIT_EMU_FAST2(NAME, VALUE) FAJIT_EMU_REAL2(NAME)
+#endif
+
+FAJIT_EMU_FAST1(exp, __expf(x))
+FAJIT_EMU_FAST1(exp10, __exp10f(x))
+FAJIT_EMU_FAST1(log, __logf(x))
+FAJIT_EMU_FAST1(log2, __log2f(x))
+FAJIT_EMU_FAST1(log10, __log10f(x))
+FAJIT_EMU_FAST1(sin, __sinf(x))
+FAJIT_EMU_FAST1(cos, __cosf(x))
+FAJIT_EMU_FAST1(tan, __tanf(x))
+FAJIT_EMU_FAST1(tanh, __tanhf(x))
+FAJIT_EMU_FAST2(pow, __powf(x, y))
 FAJIT_EMU_REAL1(cbrt)
-FAJIT_EMU_REAL1(exp)
-FAJIT_EMU_REAL1(exp2)
 FAJIT_EMU_REAL1(expm1)
-FAJIT_EMU_REAL1(log)
-FAJIT_EMU_REAL1(log2)
-FAJIT_EMU_REAL1(log10)
 FAJIT_EMU_REAL1(log1p)
-FAJIT_EMU_REAL1(sin)
-FAJIT_EMU_REAL1(cos)
-FAJIT_EMU_REAL1(tan)
 FAJIT_EMU_REAL1(asin)
 FAJIT_EMU_REAL1(acos)
 FAJIT_EMU_REAL1(atan)
 FAJIT_EMU_REAL1(sinh)
 FAJIT_EMU_REAL1(cosh)
-FAJIT_EMU_REAL1(tanh)
+FAJIT_EMU_REAL1(asinh)
+FAJIT_EMU_REAL1(acosh)
+FAJIT_EMU_REAL1(atanh)
 FAJIT_EMU_REAL1(erf)
 FAJIT_EMU_REAL1(erfc)
+FAJIT_EMU_REAL1(lgamma)
+FAJIT_EMU_REAL1(tgamma)
 FAJIT_EMU_REAL1(floor)
 FAJIT_EMU_REAL1(ceil)
 FAJIT_EMU_REAL1(trunc)
 FAJIT_EMU_REAL1(round)
 FAJIT_EMU_REAL1(rint)
 FAJIT_EMU_REAL1(nearbyint)
-FAJIT_EMU_REAL1(fabs)
-FAJIT_EMU_REAL2(pow)
+FAJIT_EMU_REAL1(logb)
 FAJIT_EMU_REAL2(fmod)
-FAJIT_EMU_REAL2(fmin)
-FAJIT_EMU_REAL2(fmax)
+FAJIT_EMU_REAL2(remainder)
+FAJIT_EMU_REAL2(nextafter)
 FAJIT_EMU_REAL2(atan2)
 FAJIT_EMU_REAL2(hypot)
-FAJIT_EMU_REAL2(copysign)
+FAJIT_EMU_REAL2(fdim)
+#undef FAJIT_EMU_FAST1
+#undef FAJIT_EMU_FAST2
 #undef FAJIT_EMU_REAL1
 #undef FAJIT_EMU_REAL2
 
-extern "C" double fma(double, double, double) noexcept;
-extern "C" float fmaf(float, float, float) noexcept;
+inline float exp2(float x)
+{
+    return exp2f(x);
+}
+
+// --- of a few instructions -----------------------------------------------------------------------
+
+inline double sqrt(double x)
+{
+    return __builtin_sqrt(x);
+}
+#ifdef FAJIT_EMU_FAST_SQRT
+FAJIT_EMU_FLOAT1(sqrt, fajit_emu::sqrt_approx(x))
+#else
+FAJIT_EMU_FLOAT1(sqrt, __builtin_sqrtf(x))
+#endif
+inline double rsqrt(double x)
+{
+    return 1.0 / __builtin_sqrt(x);
+}
+inline float rsqrt(float x)
+{
+    return rsqrtf(x);
+}
+inline double fabs(double x)
+{
+    return __builtin_fabs(x);
+}
+FAJIT_EMU_FLOAT1(fabs, __builtin_fabsf(fajit_emu::flush(x)))
+inline double copysign(double x, double y)
+{
+    return __builtin_copysign(x, y);
+}
+FAJIT_EMU_FLOAT2(copysign, __builtin_copysignf(x, y))
+inline double fmin(double x, double y)
+{
+    return fajit_emu::least(x, y);
+}
+inline double fmax(double x, double y)
+{
+    return fajit_emu::greatest(x, y);
+}
+FAJIT_EMU_FLOAT2(fmin, fajit_emu::least(x, y))
+FAJIT_EMU_FLOAT2(fmax, fajit_emu::greatest(x, y))
+inline float min(float x, float y)
+{
+    return fajit_emu::least(x, y);
+}
+inline float max(float x, float y)
+{
+    return fajit_emu::greatest(x, y);
+}
+inline double min(double x, double y)
+{
+    return fajit_emu::least(x, y);
+}
+inline double max(double x, double y)
+{
+    return fajit_emu::greatest(x, y);
+}
+inline double min(float x, double y)
+{
+    return fajit_emu::least(static_cast<double>(x), y);
+}
+inline double max(float x, double y)
+{
+    return fajit_emu::greatest(static_cast<double>(x), y);
+}
+inline double min(double x, float y)
+{
+    return fajit_emu::least(x, static_cast<double>(y));
+}
+inline double max(double x, float y)
+{
+    return fajit_emu::greatest(x, static_cast<double>(y));
+}
+#undef FAJIT_EMU_HOST1
+#undef FAJIT_EMU_HOST2
+#undef FAJIT_EMU_FLOAT1
+#undef FAJIT_EMU_FLOAT2
+
+inline float fdividef(float x, float y)
+{
+#ifdef FAJIT_EMU_FAST_MATH
+    return __fdividef(x, y);
+#else
+    return x / y;
+#endif
+}
+
+// --- of other shapes -----------------------------------------------------------------------------
+
 extern "C" double ldexp(double, int) noexcept;
 extern "C" float ldexpf(float, int) noexcept;
+extern "C" double scalbn(double, int) noexcept;
+extern "C" float scalbnf(float, int) noexcept;
+extern "C" double frexp(double, int *) noexcept;
+extern "C" float frexpf(float, int *) noexcept;
+extern "C" double modf(double, double *) noexcept;
+extern "C" float modff(float, float *) noexcept;
+extern "C" double remquo(double, double, int *) noexcept;
+extern "C" float remquof(float, float, int *) noexcept;
+extern "C" int ilogb(double) noexcept;
+extern "C" int ilogbf(float) noexcept;
 extern "C" void sincos(double, double *, double *) noexcept;
-extern "C" void sincosf(float, float *, float *) noexcept;
 extern "C" int abs(int) noexcept;
 extern "C" long long llabs(long long) noexcept;
+
+inline void sincosf(float x, float *sine, float *cosine)
+{
+    *sine = sinf(x);
+    *cosine = cosf(x);
+}
 inline float fma(float x, float y, float z)
 {
     return fmaf(x, y, z);
 }
+inline float ldexp(float x, int power)
+{
+    return ldexpf(x, power);
+}
 inline float abs(float x)
 {
-    return __builtin_fabsf(x);
+    return fabsf(x);
 }
 inline double abs(double x)
 {
     return __builtin_fabs(x);
 }
-inline float rsqrtf(float x)
+inline long long abs(long long x)
 {
-    return static_cast<float>(1.0 / __builtin_sqrt(x));
+    return llabs(x);
 }
-inline double rsqrt(double x)
+inline int lrintf(float x)
 {
-    return 1.0 / __builtin_sqrt(x);
+    return __float2int_rn(x);
 }
-inline bool isnan(float x)
+inline long long llrintf(float x)
 {
-    return __builtin_isnan(x);
+    return __float2ll_rn(x);
 }
-inline bool isnan(double x)
+inline long lroundf(float x)
 {
-    return __builtin_isnan(x);
+    return static_cast<long>(__float2ll_rz(roundf(x)));
 }
-inline bool isinf(float x)
+inline long long llroundf(float x)
 {
-    return __builtin_isinf(x);
-}
-inline bool isinf(double x)
-{
-    return __builtin_isinf(x);
-}
-inline bool isfinite(float x)
-{
-    return __builtin_isfinite(x);
-}
-inline bool isfinite(double x)
-{
-    return __builtin_isfinite(x);
+    return __float2ll_rz(roundf(x));
 }
 
-#define FAJIT_EMU_MINMAX(TYPE)                                                                     \
-    inline constexpr TYPE min(TYPE a, TYPE b)                                                      \
+// Of x times pi.
+inline double sinpi(double x)
+{
+    const double y = remainder(x, 2.0);
+    const double part = __builtin_fabs(y) > 0.5 ? __builtin_copysign(1.0, y) - y : y;
+    return sin(part * 3.141592653589793238463);
+}
+inline double cospi(double x)
+{
+    const double y = __builtin_fabs(remainder(x, 2.0));
+    return y == 0.5 ? 0.0 : cos(y * 3.141592653589793238463);
+}
+inline float sinpif(float x)
+{
+    return static_cast<float>(sinpi(static_cast<double>(fajit_emu::flush(x))));
+}
+inline float cospif(float x)
+{
+    return static_cast<float>(cospi(static_cast<double>(fajit_emu::flush(x))));
+}
+inline void sincospif(float x, float *sine, float *cosine)
+{
+    *sine = sinpif(x);
+    *cosine = cospif(x);
+}
+
+#define FAJIT_EMU_CLASS(NAME)                                                                      \
+    inline bool NAME(float x)                                                                      \
     {                                                                                              \
-        return b < a ? b : a;                                                                      \
+        return __builtin_##NAME(x);                                                                \
     }                                                                                              \
-    inline constexpr TYPE max(TYPE a, TYPE b)                                                      \
+    inline bool NAME(double x)                                                                     \
     {                                                                                              \
-        return a < b ? b : a;                                                                      \
+        return __builtin_##NAME(x);                                                                \
     }
-FAJIT_EMU_MINMAX(int)
-FAJIT_EMU_MINMAX(unsigned)
-FAJIT_EMU_MINMAX(long)
-FAJIT_EMU_MINMAX(unsigned long)
-FAJIT_EMU_MINMAX(long long)
-FAJIT_EMU_MINMAX(unsigned long long)
-#undef FAJIT_EMU_MINMAX
-inline float min(float a, float b)
-{
-    return __builtin_fminf(a, b);
-}
-inline float max(float a, float b)
-{
-    return __builtin_fmaxf(a, b);
-}
-inline double min(double a, double b)
-{
-    return __builtin_fmin(a, b);
-}
-inline double max(double a, double b)
-{
-    return __builtin_fmax(a, b);
-}
-
-// --- bits ----------------------------------------------------------------------------------------
-
-#define FAJIT_EMU_CAST(NAME, TO, FROM)                                                             \
-    inline TO NAME(FROM x)                                                                         \
-    {                                                                                              \
-        TO y;                                                                                      \
-        static_assert(sizeof y == sizeof x, "as many bits");                                       \
-        __builtin_memcpy(&y, &x, sizeof y);                                                        \
-        return y;                                                                                  \
-    }
-FAJIT_EMU_CAST(__float_as_uint, unsigned, float)
-FAJIT_EMU_CAST(__float_as_int, int, float)
-FAJIT_EMU_CAST(__uint_as_float, float, unsigned)
-FAJIT_EMU_CAST(__int_as_float, float, int)
-FAJIT_EMU_CAST(__double_as_longlong, long long, double)
-FAJIT_EMU_CAST(__longlong_as_double, double, long long)
-#undef FAJIT_EMU_CAST
-
-inline int __popc(unsigned x)
-{
-    return __builtin_popcount(x);
-}
-inline int __popcll(unsigned long long x)
-{
-    return __builtin_popcountll(x);
-}
-inline int __clz(int x)
-{
-    return x ? __builtin_clz(static_cast<unsigned>(x)) : 32;
-}
-inline int __clzll(long long x)
-{
-    return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64;
-}
-inline int __ffs(int x)
-{
-    return __builtin_ffs(x);
-}
-inline int __ffsll(long long x)
-{
-    return __builtin_ffsll(x);
-}
-inline unsigned __brev(unsigned x)
-{
-    unsigned y = 0;
-    for (int i = 0; i < 32; i++)
-        y |= (x >> i & 1u) << (31 - i);
-    return y;
-}
-inline unsigned __umulhi(unsigned a, unsigned b)
-{
-    return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
-}
-inline int __mulhi(int a, int b)
-{
-    return static_cast<int>(static_cast<long long>(a) * b >> 32);
-}
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
-{
-    return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
-}
-inline long long __mul64hi(long long a, long long b)
-{
-    return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
-}
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift)
-{
-    const unsigned long long x = static_cast<unsigned long long>(high) << 32 | low;
-    return static_cast<unsigned>(x << (shift & 31) >> 32);
-}
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift)
-{
-    const unsigned long long x = static_cast<unsigned long long>(high) << 32 | low;
-    return static_cast<unsigned>(x >> (shift & 31));
-}
-
-// --- rounded arithmetic, fast functions ----------------------------------------------------------
-
-inline float __fmul_rn(float a, float b)
-{
-    return a * b;
-}
-inline float __fadd_rn(float a, float b)
-{
-    return a + b;
-}
-inline float __fsub_rn(float a, float b)
-{
-    return a - b;
-}
-inline float __fdiv_rn(float a, float b)
-{
-    return a / b;
-}
-inline float __frcp_rn(float a)
-{
-    return 1.0f / a;
-}
-inline float __fsqrt_rn(float a)
-{
-    return __builtin_sqrtf(a);
-}
-inline float __fmaf_rn(float a, float b, float c)
-{
-    return fmaf(a, b, c);
-}
-inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
-inline float __expf(float x)
-{
-    return expf(x);
-}
-inline float __logf(float x)
-{
-    return logf(x);
-}
-inline float __log2f(float x)
-{
-    return log2f(x);
-}
-inline float __sinf(float x)
-{
-    return sinf(x);
-}
-inline float __cosf(float x)
-{
-    return cosf(x);
-}
-inline float __powf(float x, float y)
-{
-    return powf(x, y);
-}
-inline float __saturatef(float x)
-{
-    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; // NaN: 0
-}
-inline int __float2int_rn(float x)
-{
-    return static_cast<int>(rintf(x));
-}
-
-// --- read-only and cached loads ------------------------------------------------------------------
-
-template <class T> inline T __ldg(const T *address)
-{
-    fajit_emu::check_access<alignof(T)>(address);
-    return *address;
-}
-
-// --- half precision ------------------------------------------------------------------------------
-
-namespace fajit_emu {
-
-// cvt.rn.f16.f32: to nearest, ties to even; too large is infinity, NaN is 0x7fff.
-inline unsigned short half_from_float(float x)
-{
-    const unsigned bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u,
-                   size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u)
-        return 0x7fff;
-    if (size >= 0x477ff000u) // 65520: half way from the largest to the next
-        return static_cast<unsigned short>(sign | 0x7c00u);
-    if (size < 0x38800000u) { // below 2^-14: subnormal, in units of 2^-24; adding 0.5 rounds
-        const float y = __builtin_fabsf(x) + 0.5f; // 0.5f has an ulp of 2^-24
-        return static_cast<unsigned short>(sign | (__float_as_uint(y) - 0x3f000000u));
-    }
-    const unsigned odd = size >> 13 & 1u;
-    return static_cast<unsigned short>(sign | ((size - 0x38000000u + 0xfffu + odd) >> 13));
-}
-
-// cvt.f32.f16: exact; NaN is 0x7fffffff.
-inline float float_from_half(unsigned short x)
-{
-    const unsigned sign = static_cast<unsigned>(x & 0x8000u) << 16, size = x & 0x7fffu;
-    if (size > 0x7c00u)
-        return __uint_as_float(0x7fffffffu);
-    if (size == 0x7c00u)
-        return __uint_as_float(sign | 0x7f800000u);
-    if (size < 0x400u) {
-        const float y = static_cast<float>(size) * 0x1p-24f;
-        return __uint_as_float(sign | __float_as_uint(y));
-    }
-    return __uint_as_float(sign | ((size << 13) + 0x38000000u));
-}
-
-// cvt.rn.bf16.f32: to nearest, ties to even; NaN is 0x7fff.
-inline unsigned short bfloat_from_float(float x)
-{
-    const unsigned bits = __float_as_uint(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return 0x7fff;
-    return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-} // namespace fajit_emu
+FAJIT_EMU_CLASS(isnan)
+FAJIT_EMU_CLASS(isinf)
+FAJIT_EMU_CLASS(isfinite)
+FAJIT_EMU_CLASS(signbit)
+#undef FAJIT_EMU_CLASS

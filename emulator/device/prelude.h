@@ -148,6 +148,12 @@ inline void store(void *to, const unsigned *from, const char *file = __builtin_F
 
 } // namespace fajit_emu
 
+template <class T> inline T __ldg(const T *address)
+{
+    fajit_emu::check_access<alignof(T)>(address);
+    return *address;
+}
+
 // --- debugging, clocks ---------------------------------------------------------------------------
 
 extern "C" int printf(const char *, ...) noexcept;

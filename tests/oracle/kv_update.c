@@ -1,5 +1,6 @@
 /* Double-precision reference of kv_update. What is only copied, or only quantized, is exact. */
 #include "kv_update.h"
+#include "rotary.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,15 +12,16 @@
     512 /* positions beside slots lie below, unless max_position says otherwise */
 
 static const char *const extra_names[] = {
-    "pages",        /* of the pool; 0: as many as are used, and some */
-    "max_pages",    /* of a batch's table; 0: as many as hold its tokens, and one */
-    "slot_count",   /* tokens that have a slot; 0: all */
-    "max_position", /* rows of the tables; 0: as many as are used */
-    "spoilt",       /* 1: some tokens are padding or outside */
-    "stride_pad",   /* extra elements behind each row, head and batch */
+    "pages",         /* of the pool; 0: as many as are used, and some */
+    "max_pages",     /* of a batch's table; 0: as many as hold its tokens, and one */
+    "slot_count",    /* tokens that have a slot; 0: all */
+    "max_position",  /* rows of the tables; 0: as many as are used */
+    "spoilt",        /* 1: some tokens are padding or outside */
+    "stride_pad",    /* extra elements behind each row, head and batch */
+    "launch_length", /* sequence_length of the launch, with scaling=dynamic_ntk */
     NULL,
 };
-static const int64_t extra_defaults[] = {0, 0, 0, 0, 1, 0};
+static const int64_t extra_defaults[] = {0, 0, 0, 0, 1, 0, 4096};
 _Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == ORACLE_KV_EXTRA_COUNT,
                "one each");
 
@@ -167,30 +169,33 @@ static int target_of(oracle_case *c, int64_t b, int64_t n, target *to)
     return to->outer < 0 || to->outer >= outer_of(c) ? OUTSIDE : WRITTEN;
 }
 
-/* Turns the first rotary_dim elements. */
-static void rotate_row(oracle_case *c, int64_t position, double *x)
+static double frequency(oracle_case *c, int64_t pair)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    const oracle_tensor *vector = oracle_find_tensor(c, "inv_freq");
+    const int32_t baked = s->scaling.sequence_length;
+    return vector
+               ? (double)((const float *)vector->host)[pair]
+               : oracle_rotary_frequency(s->base, &s->scaling, rotary_dim(c),
+                                         baked ? baked : c->args.kv_update.sequence_length, pair);
+}
+
+static void rotate_row(oracle_case *c, int64_t position, double *row)
 {
     const fa_kv_update_spec *s = spec_of(c);
     const int64_t pairs = rotary_dim(c) / 2;
-    const bool tables = s->angles == FA_ROPE_TABLES, half = s->rotation == FA_KV_ROTATE_HALF;
-    const double base = s->base != 0 ? s->base : 10000;
-    const oracle_tensor *vector = oracle_find_tensor(c, "inv_freq");
-    const oracle_tensor *cosines = oracle_find_tensor(c, "cos"),
-                        *sines = oracle_find_tensor(c, "sin");
+    const bool tables = s->angles == FA_ROPE_TABLES;
+    const float *cos_table = tables ? oracle_find_tensor(c, "cos")->host : NULL;
+    const float *sin_table = tables ? oracle_find_tensor(c, "sin")->host : NULL;
+    const double factor = tables ? 1 : oracle_rotary_attention_factor(&s->scaling);
+    double cosines[512], sines[512];
     for (int64_t j = 0; j < pairs; j++) {
-        const int64_t i = half ? j : 2 * j, k = half ? j + pairs : 2 * j + 1;
-        const double inverse = vector ? (double)((const float *)vector->host)[j]
-                                      : pow(base, -(double)j / (double)pairs);
-        const double angle = (double)position * inverse;
-        double cosine = cos(angle), sine = sin(angle);
-        if (tables) {
-            cosine = (double)((const float *)cosines->host)[position * pairs + j];
-            sine = (double)((const float *)sines->host)[position * pairs + j];
-        }
-        const double y = x[i] * cosine - x[k] * sine;
-        x[k] = x[k] * cosine + x[i] * sine;
-        x[i] = y;
+        const double angle = tables ? 0 : (double)position * frequency(c, j);
+        cosines[j] = tables ? (double)cos_table[position * pairs + j] : factor * cos(angle);
+        sines[j] = tables ? (double)sin_table[position * pairs + j] : factor * sin(angle);
     }
+    oracle_rotary_turn(row, s->rotation == FA_KV_ROTATE_HALF ? FA_ROPE_HALF : FA_ROPE_INTERLEAVED,
+                       rotary_dim(c), cosines, sines);
 }
 
 static float scale_of(oracle_case *c, int which, int64_t head)
@@ -516,11 +521,11 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     const fa_kv_update_spec *s = spec_of(c);
     fa_kv_update_args *a = &c->args.kv_update;
     const int64_t pairs = rotary_dim(c) / 2;
-    const double base = s->base != 0 ? s->base : 10000;
     if (s->rotation && s->angles == FA_ROPE_FREQUENCIES) {
         float *vector = add_tensor(c, "inv_freq", FA_F32, 4, pairs)->host;
         for (int64_t j = 0; j < pairs && vector; j++)
-            vector[j] = (float)pow(base, -(double)j / (double)pairs);
+            vector[j] =
+                (float)oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, j);
     }
     if (!s->rotation || s->angles != FA_ROPE_TABLES)
         return;
@@ -530,7 +535,9 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     float *cosines = add_tensor(c, "cos", FA_F32, 4, a->max_position * pairs)->host;
     float *sines = add_tensor(c, "sin", FA_F32, 4, a->max_position * pairs)->host;
     for (int64_t i = 0; i < a->max_position * pairs && cosines && sines; i++) {
-        double angle = (double)(i / pairs) / pow(base, (double)(i % pairs) / (double)pairs);
+        const double angle =
+            (double)(i / pairs) *
+            oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, i % pairs);
         cosines[i] = (float)cos(angle);
         sines[i] = (float)sin(angle);
     }
@@ -609,8 +616,9 @@ static const char *problem_of(const oracle_case *c, const int64_t *extra)
         return "cache_len, or page_size of a pool, must be set";
     for (int i = 0; i < ORACLE_KV_EXTRA_COUNT; i++)
         if (extra[i] < 0 || extra[i] > INT32_MAX)
-            return "pages, max_pages, slot_count, max_position, spoilt and stride_pad cannot be "
-                   "negative or over 2147483647";
+            return "pages, max_pages, slot_count, max_position, spoilt, stride_pad and "
+                   "launch_length "
+                   "cannot be negative or over 2147483647";
     if (extra[ORACLE_KV_SLOT_COUNT] > (int64_t)a->batch * a->tokens)
         return "slot_count cannot be over batch * tokens";
     if (s->unique && capacity(c) < (s->cache == FA_KV_SLOTS ? slots_of(c) : a->tokens))
@@ -668,6 +676,8 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
     a->cache_len = spec_of(out)->cache == FA_KV_DENSE ? n->cache_len : 0;
     a->page_size = spec_of(out)->cache == FA_KV_DENSE ? 0 : n->page_size;
     extra = extra ? extra : extra_defaults;
+    if (n->scaling.kind == FA_ROPE_DYNAMIC_NTK && !n->scaling.sequence_length)
+        a->sequence_length = (int32_t)extra[ORACLE_KV_LENGTH];
     set_pages(out, extra);
     const char *problem = problem_of(out, extra);
     if (problem) {
