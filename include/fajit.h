@@ -338,6 +338,10 @@ typedef struct fa_rope_args {
  * slot, position or page lies outside is skipped too, and adds 1 to *errors. Nothing else is ever
  * written. Of tokens of one batch that go to the same entry (of all tokens, with SLOTS) the last one
  * is written, whatever the order in which threads run, unless the spec says `unique`.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (FA_KV_E4M3 before sm_89). Errors of a launch:
+ * NULL_POINTER, MISALIGNED, SIZE, LIMIT, ROTARY_DIM, STRIDE, ALIAS, BAKED, GEOMETRY.
  * --------------------------------------------------------------------------------------------- */
 
 typedef enum fa_kv_cache {
@@ -404,16 +408,16 @@ typedef struct fa_kv_update_args {
     /* Unless in_place: shaped like the cache. v_out.data NULL: V follows K in one buffer, which is
      * the stacked [2, B, cache_len, G, D] when D = Dv; k_out is then packed. */
     fa_tensor k_out, v_out;
-    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. Dynamic sizes of 0
-     * are empty work: nothing is written (without in_place and with tokens = 0: a plain copy). */
-    int32_t batch, tokens, heads, head_dim, cache_len, page_size;
-    int32_t pages;         /* of the pool */
-    int32_t max_pages;     /* FA_KV_BLOCK_TABLE: entries of each batch's table */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. Dynamic ones of 0 are
+     * empty work, and nothing is written; but tokens = 0 without in_place is a copy. */
+    int32_t batch, tokens, heads, head_dim;
+    int32_t cache_len, page_size; /* the one that the spec's `cache` needs; at least 1 */
+    int32_t pages;                /* of the pool; at least 1 */
+    int32_t max_pages;            /* FA_KV_BLOCK_TABLE: entries of each batch's table; at least 1 */
     const void *positions; /* [B, T]; may be NULL with SLOTS and without rotation; device memory */
     int64_t positions_stride; /* elements between batches; 0: one vector [T] for every batch */
     const void *slots;        /* FA_KV_SLOTS: [B T]; device memory */
-    int64_t
-        slot_count; /* tokens that have a slot, the first ones; 0: all. Others are not written */
+    int64_t slot_count; /* the first so many tokens have a slot; others are not written. 0: all */
     const int32_t *block_table; /* FA_KV_BLOCK_TABLE: [B, max_pages]; device memory */
     int64_t block_table_stride; /* elements between batches; 0: max_pages */
     const float *cos, *sin;     /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */

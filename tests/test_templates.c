@@ -204,7 +204,7 @@ static void compile_all(const char *arch)
         compile_rope(ctx, &rope_instances[i]);
     for (size_t i = 0; i < sizeof kv_instances / sizeof kv_instances[0]; i++)
         compile_kv_update(ctx, &kv_instances[i]);
-    const bool fp8 = strcmp(arch, "sm_80") != 0 && strcmp(arch, "sm_86") != 0;
+    const bool fp8 = atoi(arch + strlen("sm_")) >= 89;
     for (size_t i = 0; fp8 && i < sizeof fp8_kv_instances / sizeof fp8_kv_instances[0]; i++)
         compile_kv_update(ctx, &fp8_kv_instances[i]);
     fa_context_destroy(ctx);
