@@ -62,6 +62,7 @@ struct block {
     const thread_view **slot = nullptr;
     const thread_sanitizer *watched = nullptr; // by ThreadSanitizer
     void *identity = nullptr;                  // the emulator's to it
+    bool unwatched = false;                    // what is done in the threads' name is not looked at
 };
 
 void thread_main(void *argument);
@@ -88,6 +89,16 @@ void become(block *b, void *identity)
 void *running_identity(block *b)
 {
     return b->threads[b->running].on->identity;
+}
+
+void set_unwatched(block *b, bool now)
+{
+    const thread_sanitizer *t = b->watched;
+    if (!t || b->unwatched == now)
+        return;
+    b->unwatched = now;
+    (now ? t->ignore_reads_begin : t->ignore_reads_end)(__FILE__, __LINE__);
+    (now ? t->ignore_writes_begin : t->ignore_writes_end)(__FILE__, __LINE__);
 }
 
 // The emulator at work, between two stretches of a thread.
@@ -347,18 +358,11 @@ struct without_flushing {
 void release(block *b, meeting *m)
 {
     if (m->how) {
-        // It reads and writes what the threads brought, in their name.
-        if (b->watched) {
-            b->watched->ignore_reads_begin(__FILE__, __LINE__);
-            b->watched->ignore_writes_begin(__FILE__, __LINE__);
-        }
+        set_unwatched(b, true); // it reads and writes what the threads brought, in their name
         const without_flushing here;
         (void)here;
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
-        if (b->watched) {
-            b->watched->ignore_writes_end(__FILE__, __LINE__);
-            b->watched->ignore_reads_end(__FILE__, __LINE__);
-        }
+        set_unwatched(b, false);
     }
     const unsigned base = m->who.kind == WARP ? m->warp * 32 : 0;
     for (unsigned i = 0; i < m->arrived.size(); i++)
@@ -421,6 +425,7 @@ void fail(int error, const site &where, const char *what)
 {
     block *b = current_block;
     become(b, b->identity);
+    set_unwatched(b, false);
     report_failure(b, error, where, what);
     give_up(b);
 }
@@ -508,10 +513,12 @@ void complete_groups(queue which, unsigned left)
     pause now(b);
     std::vector<std::vector<deferred>> &all = groups(which);
     while (all.size() - 1 > left) {
-        become(b, running_identity(b)); // it is the thread's own work
-        for (const deferred &d : all.front())
-            d.run(d);
-        become(b, b->identity);
+        for (const deferred &d : all.front()) {
+            const deferred own = d;         // on its stack, since the kernel's code reads it
+            become(b, running_identity(b)); // it is the thread's own work
+            own.run(own);
+            become(b, b->identity);
+        }
         all.erase(all.begin());
     }
 }

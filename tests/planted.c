@@ -152,6 +152,52 @@ static const struct planted {
      "    if (!BROKEN) fajit::copy_wait<0>();\n"
      "    out[blockIdx.x * 64 + i] = x[i] + i / 4 * 4;\n"
      "}\n"},
+    {"race_after_a_copy", /* a wait is for the own copies alone */
+     "#include \"fajit/copy.cuh\"\n"
+     "__global__ void k(int *out)\n"
+     "{\n"
+     "    __shared__ int x[64];\n"
+     "    const int i = threadIdx.x;\n"
+     "    out[blockIdx.x * 64 + i] = i;\n"
+     "    fajit::copy_async<4>(x + i, out + blockIdx.x * 64 + i);\n"
+     "    fajit::copy_wait_all();\n"
+     "    if (!BROKEN) __syncthreads();\n"
+     "    out[blockIdx.x * 64 + i] = x[i ^ 1] ^ 1;\n"
+     "}\n"},
+    {"out_of_bounds_copy",
+     "#include \"fajit/copy.cuh\"\n"
+     "__global__ void k(int *out)\n"
+     "{\n"
+     "    __shared__ int x[64];\n"
+     "    const int i = threadIdx.x, at = blockIdx.x * 64 + i;\n"
+     "    fajit::copy_async<4>(x + i, out + at + BROKEN, 4 * (at < 127 || BROKEN));\n"
+     "    fajit::copy_wait_all();\n"
+     "    out[at] = i;\n"
+     "}\n"},
+    {"race_before_ldmatrix", /* which orders nothing */
+     "#include \"fajit/ldmatrix.cuh\"\n"
+     "__global__ void k(int *out)\n"
+     "{\n"
+     "    __shared__ __align__(16) unsigned short x[2][64];\n"
+     "    const int i = threadIdx.x, warp = i / 32, lane = i % 32;\n"
+     "    unsigned word[1];\n"
+     "    x[warp][2 * lane] = i;\n"
+     "    x[warp][2 * lane + 1] = 0;\n"
+     "    if (!BROKEN) __syncwarp();\n"
+     "    fajit::ldmatrix(word, &x[warp][lane % 8 * 8]);\n"
+     "    out[blockIdx.x * 64 + i] = word[0];\n"
+     "}\n"},
+    {"race_after_stmatrix",
+     "#include \"fajit/ldmatrix.cuh\"\n"
+     "__global__ void k(int *out)\n"
+     "{\n"
+     "    __shared__ __align__(16) unsigned x[2][32];\n"
+     "    const int i = threadIdx.x, warp = i / 32, lane = i % 32;\n"
+     "    const unsigned word[1] = {(unsigned)i};\n"
+     "    fajit::stmatrix(&x[warp][lane % 8 * 4], word);\n"
+     "    if (!BROKEN) __syncwarp();\n"
+     "    out[blockIdx.x * 64 + i] = x[warp][lane];\n"
+     "}\n"},
 };
 
 static void check(fa_status status)

@@ -14,6 +14,7 @@
 #define NVRTC_OF_FP8_MMA 12040
 
 static const char begin[] =
+    "#include \"fajit/approx.cuh\"\n"
     "#include \"fajit/copy.cuh\"\n"
     "#include \"fajit/dtype.cuh\"\n"
     "#include \"fajit/ldmatrix.cuh\"\n"
@@ -68,8 +69,18 @@ typedef struct use {
     {                                                                                              \
         CODE, NAME, 89, NULL, NVRTC_OF_FP8_CVT_ON_SM_89                                            \
     }
+#define APPROX(FUNCTION, NAME)                                                                     \
+    {                                                                                              \
+        "x[0] = " FUNCTION "(x[1]);", NAME, 0, NULL, 0                                             \
+    }
 
 static const use uses[] = {
+    APPROX("exp2_approx", "ex2.approx.ftz.f32"),
+    APPROX("log2_approx", "lg2.approx.ftz.f32"),
+    APPROX("rcp_approx", "rcp.approx.ftz.f32"),
+    APPROX("rsqrt_approx", "rsqrt.approx.ftz.f32"),
+    APPROX("sqrt_approx", "sqrt.approx.ftz.f32"),
+    APPROX("tanh_approx", "tanh.approx.f32"),
     MMA(f16, f16, f32, 8, "m16n8k8.row.col.f32.f16.f16.f32", 75, 0),
     MMA(f16, f16, f16, 8, "m16n8k8.row.col.f16.f16.f16.f16", 75, 0),
     MMA(f16, f16, f32, 16, "m16n8k16.row.col.f32.f16.f16.f32", 80, 0),

@@ -66,6 +66,7 @@ static const char groups[] =
     "{\n"
     "    __shared__ unsigned area[8][32];\n"
     "    const unsigned i = threadIdx.x;\n"
+    "    for (int k = 0; k < 8; k++) area[k][i] = 5;\n"
     "    for (int group = 0; group < 3; group++) {\n"
     "        fajit::copy_async<4>(&area[2 * group][i], in + 2 * group * 32 + i);\n"
     "        fajit::copy_async<4>(&area[2 * group + 1][i], in + (2 * group + 1) * 32 + i);\n"

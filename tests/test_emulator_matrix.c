@@ -47,6 +47,9 @@ static uint32_t encode(element type, double x)
         const int digits = type == E4M3 ? 3 : 2;
         return (x < 0 ? 0x80u : 0) | (uint32_t)(exponent - 1 + (type == E4M3 ? 7 : 15)) << digits |
                (uint32_t)(fraction * (1 << digits));
+    case TF32: /* whose lower 13 bits do not count */
+        memcpy(&bits, &single, sizeof bits);
+        return bits | 0x1abc;
     default:
         memcpy(&bits, &single, sizeof bits);
         return bits;

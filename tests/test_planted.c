@@ -52,17 +52,22 @@ static void expect_found(const char *watcher, const char *name, const char *word
 
 FOUND(divergent_barrier, PLAIN, "planted.cu:5")
 FOUND(missing_barrier, PLAIN, "wrong results")
+FOUND(missing_wait, PLAIN, "wrong results")
 FOUND(uninitialised_global, PLAIN, "wrong results")
 FOUND(uninitialised_shared, PLAIN, "wrong results")
 FOUND(wrong_mask, PLAIN, "not in its own mask")
 
 FOUND(misaligned, ADDRESS, "misaligned address")
+FOUND(out_of_bounds_copy, ADDRESS, "planted.cu:7")
 FOUND(out_of_bounds_dynamic_shared, ADDRESS, "planted.cu:7")
 FOUND(out_of_bounds_global, ADDRESS, "planted.cu:5")
 FOUND(out_of_bounds_shared, ADDRESS, "planted.cu:6")
 
 FOUND(missing_barrier, THREAD, "data race")
 FOUND(missing_fence_between_blocks, THREAD, "data race")
+FOUND(race_after_a_copy, THREAD, "data race")
+FOUND(race_after_stmatrix, THREAD, "data race")
+FOUND(race_before_ldmatrix, THREAD, "data race")
 FOUND(race_global, THREAD, "planted.cu:5")
 FOUND(race_in_a_warp, THREAD, "data race")
 FOUND(race_shared, THREAD, "data race")

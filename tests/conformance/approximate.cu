@@ -36,4 +36,10 @@ __global__ void k(const unsigned *inputs, unsigned *outputs)
     put(fajit::sqrt_approx(x));
     put(fajit::tanh_approx(x));
     put(fajit::tanh_approx(m));
+    // Subnormal operands are scaled.
+    const float a = __uint_as_float(inputs[row * IN] & 0x807fffffu),
+                b = __uint_as_float(inputs[row * IN + 1] & 0x007fffffu);
+    put(__fdividef(a, b));
+    put(rsqrtf(b));
+    put(__log2f(b));
 }

@@ -2,8 +2,8 @@
  *
  *     conformance_record ROOT FOLDER [CASE]...
  *
- * ROOT is the checkout. FOLDER gets CASE.bin, for ROOT/tests/conformance/recorded, and CASE.raw, every
- * word of the outputs, for a closer look. scripts/record-conformance says where to run it. */
+ * ROOT is the checkout. FOLDER gets CASE.bin, for ROOT/tests/conformance/recorded, and for a closer
+ * look CASE.in and CASE.raw, every word of the inputs and of the outputs. scripts/record-conformance says where to run it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@ static bool write_raw(const char *path, const uint32_t *words, size_t count)
     return fclose(file) == 0 && ok;
 }
 
-static bool write_both(const char *folder, const conform_case *c, const uint32_t *out,
-                       conform_record *r)
+static bool write_all(const char *folder, const conform_case *c, const uint32_t *in,
+                      const uint32_t *out, conform_record *r)
 {
     char path[4096];
     r->data = calloc(r->words, sizeof *r->data);
@@ -30,6 +30,8 @@ static bool write_both(const char *folder, const conform_case *c, const uint32_t
     conform_record_data(c, out, r->data);
     snprintf(path, sizeof path, "%s/%s.bin", folder, c->name);
     bool ok = conform_record_write(path, c, r);
+    snprintf(path, sizeof path, "%s/%s.in", folder, c->name);
+    ok = write_raw(path, in, (size_t)conform_rows(c) * conform_words_in(c)) && ok;
     snprintf(path, sizeof path, "%s/%s.raw", folder, c->name);
     ok = write_raw(path, out, (size_t)conform_rows(c) * conform_words_out(c)) && ok;
     if (!ok)
@@ -59,7 +61,7 @@ static bool record(fa_context *ctx, const char *root, const char *folder, const 
     }
     if (ok) {
         conform_record_identify(c, source, in, &r);
-        ok = write_both(folder, c, out, &r);
+        ok = write_all(folder, c, in, out, &r);
     }
     printf("%s: %s\n", c->name, ok ? "recorded" : "FAILED");
     free(source);
