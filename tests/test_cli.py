@@ -142,6 +142,8 @@ def usage_errors_exit_2(r):
         (("compile", "rope", "D=64", "head_dim=64"), "head_dim is given twice"),
         (("compile", "rope", "D=1e2"), "1e2"),
         (("compile", "rope", "N=99999999999"), "99999999999"),
+        (("compile", "rope", "scaling=su"), "linear, ntk, dynamic_ntk, yarn, llama3"),
+        (("compile", "rope", "factor=0.5"), "1 to 1000000"),
         (("verify", "rope", "--seeds", "0"), "--seeds takes a number from 1"),
         (("verify", "rope", "--seeds", "3x"), "--seeds takes a number"),
         (("verify", "template"), "no reference"),
@@ -457,6 +459,13 @@ def rope_compiles_by_names_and_aliases(r):
     assert by_name[0]["spill_bytes"] == 0 and by_name[0]["name"] == by_alias[0]["name"]
     refused = r.run("compile", "rope", "D=64", "R=128", "--arch", "sm_90a", code=1)
     assert "FA_ERR_ROTARY_DIM" in refused.err
+    scaled = r.run("source", "rope", "D=64", "scaling=yarn", "factor=16", "original_max_position=4096",
+                   "--arch", "sm_90a", code=0).out
+    assert "SCALING = 4;" in scaled and "ATTENTION_FACTOR = 0x1.46fa" in scaled, scaled[:2000]
+    refused = r.run("compile", "rope", "D=64", "scaling=yarn", "--arch", "sm_90a", code=1)
+    assert "FA_ERR_VALUE" in refused.err and "factor = 0; this scaling needs one" in refused.err
+    refused = r.run("compile", "rope", "D=64", "factor=4", "--arch", "sm_90a", code=1)
+    assert "factor = 4; it has no meaning with scaling none" in refused.err
 
 
 SMALL_ROPE = ["rope", "B=1", "H=2", "N=3", "D=8"]

@@ -410,6 +410,20 @@ Test(gpu_rope_edges, K25_tensors_over_2_31_elements)
     close_device(&f, ctx);
 }
 
+/* The same with 32 heads of a token beside each other: 8 of them are worked on at once. */
+Test(gpu_rope_edges, K12_packed_tokens_over_2_31_elements)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    const fa_rope_spec spec = {
+        .dtype = FA_F16, .in_place = true, .head_dim = 64, .layout = FA_LAYOUT_BNHD};
+    const int tokens = (1 << 20) + 5; /* times 32 * 64: over 2^31 */
+    const int64_t packed[3] = {(int64_t)tokens * 32 * 64, 64, 32 * 64};
+    const int64_t rows[][3] = {{0, 0, 0}, {0, 31, tokens - 1}, {0, 17, 1 << 20}, {0, 8, 5}};
+    run_huge(ctx, spec, packed, 1, 32, tokens, rows, 4);
+    close_device(&f, ctx);
+}
+
 Test(gpu_rope_edges, K11_strides_of_2_30_elements)
 {
     fixture f;

@@ -85,7 +85,7 @@ Test(gpu_rope_slices, K38_q_and_k_of_one_fused_tensor)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    enum { B = 2, N = 19, H = 6, G = 2, D = 64, ALL = H + 2 * G };
+    enum { B = 2, N = 11, H = 16, G = 4, D = 64, ALL = H + 2 * G }; /* heads abreast */
     for (int i = 0; i < 6; i++) {
         fa_rope_spec sizes = {.dtype = (fa_dtype)(i % 3),
                               .style = (fa_rope_style)(i / 3),
