@@ -1,6 +1,6 @@
 /* A decode loop as one CUDA graph: rotate q, rotate k and write k and v into the cache, advance the
- * positions. Each replay is a step; sequences that have ended are padding with position -1. The cache
- * is checked against a computation on the host. Without a GPU nothing is launched.
+ * positions. Each replay is a step; sequences that have ended are padding with position -1. The
+ * cache is checked against a computation on the host. Without a GPU nothing is launched.
  * SPDX-License-Identifier: MIT */
 #include <fajit.h>
 #include <math.h>

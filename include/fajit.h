@@ -336,8 +336,8 @@ typedef struct fa_rope_args {
  *
  * Which tokens are written. A token whose slot or position is -1 is padding and skipped. One whose
  * slot, position or page lies outside is skipped too, and adds 1 to *errors. Nothing else is ever
- * written. Of tokens of one batch that go to the same entry (of all tokens, with SLOTS) the last one
- * is written, whatever the order in which threads run, unless the spec says `unique`.
+ * written. Of tokens of one batch that go to the same entry (of all tokens, with SLOTS) the last
+ * one is written, whatever the order in which threads run, unless the spec says `unique`.
  *
  * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
  * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (FA_KV_E4M3 before sm_89). Errors of a launch:

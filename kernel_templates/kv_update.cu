@@ -9,9 +9,9 @@
 //     Element            storage type  of new keys and values: float, fajit::f16, fajit::bf16
 //     Cached             storage type  of the cache: Element, or fajit::fp8_e4m3
 //     SCALES             int           0 none, 1 for all heads, 2 one for each head; with fp8 alone
-//     CACHE              int           what a token's entry is: 0 DENSE, its position in its batch's
-//                                      row; 1 SLOTS, its slot in a pool of pages; 2 BLOCK_TABLE, its
-//                                      position in the pages of its batch
+//     CACHE              int           what a token's entry is: 0 DENSE, its position in the row of
+//                                      its batch; 1 SLOTS, its slot in a pool of pages;
+//                                      2 BLOCK_TABLE, its position in the pages of its batch
 //     IN_PLACE           bool          the cache is changed; else copied with the changes. CACHE 1
 //                                      and 2 are in place
 //     UNIQUE             bool          no two tokens of a batch go to one entry
@@ -25,8 +25,8 @@
 //                        int           1 and up; 0: given at launch
 //     VECTOR_WIDTH, VECTOR_WIDTH_V
 //                        int           power of two, at most 16 bytes of Element; widest access to
-//                                      keys and to values in elements. Divides what is rotated, what
-//                                      is copied, and HEAD_DIM_V, as far as these are baked
+//                                      keys and to values in elements. Divides what is rotated,
+//                                      what is copied, and HEAD_DIM_V, as far as these are baked
 //     HEADS_IN_FLIGHT    int           1 to 8 heads loaded before the first is used
 //     BLOCK_THREADS      int           multiple of 32, at most 1024
 //     PARAM_BYTES        int           size of the launch parameters as the host sees them
@@ -35,10 +35,11 @@
 //     RAMP_HIGH, RAMP_STEP, RAMP_SHIFT
 //                                      as in rope.cu
 //
-// Grid: x runs over blocks of items, y over groups of heads, those of keys first. In place an item is
-// a new token, and the question is whether a later one takes its entry. Otherwise an item is an entry
-// of the cache, and the question is which token comes there: so each entry of the output is written
-// by one thread, be it copied or new. Both are answered by reading the positions of whole batches.
+// Grid: x runs over blocks of items, y over groups of heads, those of keys first. In place an item
+// is a new token, and the question is whether a later one takes its entry. Otherwise an item is an
+// entry of the cache, and the question is which token comes there: so each entry of the output is
+// written by one thread, be it copied or new. Both are answered by reading the positions of whole
+// batches.
 //
 // A thread takes one unit of one item, what one access or pair of accesses holds of a head, through
 // heads of its group: through every one, or every 2^abreast_log2 th, so that neighbouring threads
@@ -148,7 +149,7 @@ __device__ __forceinline__ int rotary_dim_of(const params &p)
 
 inline constexpr i64 PADDING = -1, OUTSIDE = -2; // in place of an entry
 
-// Entry numbers count through all batches (SLOTS: all pages), so that equal ones mean the same place.
+// Entries are counted through all batches (SLOTS: all pages), so that equal ones are the same place.
 struct target {
     i64 batch, position, entry;
 };

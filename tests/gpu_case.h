@@ -17,6 +17,7 @@ typedef struct gpu_case {
     unsigned char *memory[16], *back[16]; /* back: what was downloaded last */
     size_t bytes[16];
     int shift[16];
+    char shape[160]; /* of the launch, for messages */
 } gpu_case;
 
 static inline void gpu_case_make(gpu_case *g, const fa_spec *spec, const fa_spec *sizes,
@@ -111,15 +112,17 @@ static inline void gpu_case_check(gpu_case *g, const fa_kernel *kernel)
         for (size_t k = 0; k < g->bytes[i]; k++) {
             k += k == begin ? t->bytes : 0;
             cr_assert(k >= g->bytes[i] || g->back[i][k] == CASE_ZONE_BYTE,
-                      "%s, seed %llu: red zone of %s written, byte %td from its beginning",
-                      info.name, (unsigned long long)g->c.seed, t->name,
+                      "%s, launched with %s, seed %llu: red zone of %s written, byte %td from its "
+                      "beginning",
+                      info.name, g->shape, (unsigned long long)g->c.seed, t->name,
                       (ptrdiff_t)k - (ptrdiff_t)begin);
         }
-        cr_assert_eq(gpu_case_wrong(g, i, &v), 0,
-                     "%s, seed %llu: %s: %zu of %zu are wrong; the first is %zu: %.9g, not %.9g "
-                     "(atol %g, rtol %g)",
-                     info.name, (unsigned long long)g->c.seed, t->name, v.bad, t->count,
-                     v.first_bad, v.actual, v.expected, g->c.atol, g->c.rtol);
+        cr_assert_eq(
+            gpu_case_wrong(g, i, &v), 0,
+            "%s, launched with %s, seed %llu: %s: %zu of %zu are wrong; the first is %zu: %.9g, "
+            "not %.9g (atol %g, rtol %g)",
+            info.name, g->shape, (unsigned long long)g->c.seed, t->name, v.bad, t->count,
+            v.first_bad, v.actual, v.expected, g->c.atol, g->c.rtol);
     }
 }
 

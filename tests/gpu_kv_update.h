@@ -51,6 +51,9 @@ static inline void make_kv(gpu_case *g, fa_kv_update_spec kv, fa_kv_update_spec 
 {
     fa_spec spec = kv_spec(kv), all = kv_spec(sizes);
     gpu_case_make(g, &spec, &all, extra, seed);
+    const fa_kv_update_args *a = &g->c.args.kv_update;
+    snprintf(g->shape, sizeof g->shape, "B=%d T=%d G=%d D=%d L=%d P=%d of %d", a->batch, a->tokens,
+             a->heads, a->head_dim, a->cache_len, a->page_size, a->pages);
 }
 
 /* Everything at once, with a kernel that is there. */

@@ -245,7 +245,7 @@ Test(gpu_kv_update, K14_many_heads_many_batches_many_tokens)
     fa_context *ctx = open_device(&f, 0);
     for (int in_place = 0; in_place < 2; in_place++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-            /* Tens of thousands of tokens of one row are compared with each other; once is enough. */
+            /* To compare tens of thousands of tokens with each other would take long. */
             const bool unique = shapes[i][1] > 1000;
             if (unique && !in_place)
                 continue;

@@ -266,7 +266,7 @@ Test(gpu_kv_update_edges, copies_are_bitwise)
     close_device(&f, ctx);
 }
 
-/* Pointers off by a few elements, rows with gaps: right, and nothing between the rows is written. */
+/* Pointers off by a few elements, rows with gaps: nothing between the rows is written. */
 Test(gpu_kv_update_edges, K34_any_alignment_and_stride)
 {
     static const fa_kv_update_spec specs[] = {
@@ -371,7 +371,7 @@ Test(gpu_kv_update_edges, quantization_is_exact)
 
 /* --- views --- */
 
-/* Pages that hold K and V side by side, [pages, 2, page_size, G, D], and each entry as K, V pairs. */
+/* Pages that hold K and V side by side, [pages, 2, page_size, G, D], and entries that do. */
 Test(gpu_kv_update_edges, K33_interleaved_pools_equal_separate_ones)
 {
     enum { PAGES = 6, SIZE = 4, G = 2, D = 16, COUNT = PAGES * SIZE * G * D };

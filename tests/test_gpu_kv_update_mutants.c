@@ -1,5 +1,5 @@
-/* Would the tests of kv_update notice? Faults are put into copies of its template, one at a time, and
- * the comparison with the reference has to fail. */
+/* Would the tests of kv_update notice? Faults are put into copies of its template, one at a time,
+ * and the comparison with the reference has to fail. */
 #include "gpu_kv_update.h"
 #include "op.h"
 
@@ -72,7 +72,7 @@ static char *replaced(char *text, const char *find, const char *put)
     return result;
 }
 
-/* Compiles the source as a template of its own; its kernel is launched as the operation would be. */
+/* Compiles the source as a template of its own, and launches it as the operation would be. */
 static void run_source(fa_context *ctx, fa_spec *spec, const fa__plan *plan, const char *source,
                        gpu_case *g)
 {

@@ -1,5 +1,5 @@
-/* kv_update without a GPU: specs, plans, sources, every check of a launch's arguments, the grid; and
- * the reference against golden data. */
+/* kv_update without a GPU: specs, plans, sources, every check of a launch's arguments, the grid;
+ * and the reference against golden data. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-"""The kv_update cases for PyTorch: new keys are rotated, and both are written by index_put or scatter
-into the cache, in place or into a copy that is stacked."""
+"""The kv_update cases for PyTorch: keys are rotated, and both are written by indexed assignment
+into the cache, or into a copy that is stacked."""
 
 import sys
 
@@ -10,8 +10,8 @@ from common import BASE, QUICK, attempt, emit, time_graph
 BUDGET_MS = 40 if QUICK else 200
 TOKENS_LARGE = 128 if QUICK else 1024
 
-# name, dtype, interleaved, in place, (batch, tokens, cache_len, heads, head_dim), sets of new values,
-# whether they share one cache, launches in a graph
+# name, dtype, interleaved, in place, (batch, tokens, cache_len, heads, head_dim), sets of new
+# values, whether they share one cache, launches in a graph
 CANONICAL = (2, 16, 128, 4, 32)
 LARGE = (8, TOKENS_LARGE, 8192, 8, 128)
 DECODE = (64, 1, 4096, 8, 128)
@@ -27,7 +27,7 @@ CASES = [
 
 
 class Case:
-    """Random tensors for each set, positions that go on from a place of each batch's own, tables."""
+    """Random tensors for each set, positions from a place of each batch's own on, tables."""
 
     def __init__(self, row):
         self.name, self.dtype, self.interleaved, self.in_place, size = row[:5]

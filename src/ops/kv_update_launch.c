@@ -397,8 +397,8 @@ static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units
     return log2;
 }
 
-/* Items of a block: as many as give each thread one unit. More where a block has many tokens to look
- * at, as long as there are blocks for all multiprocessors several times over. */
+/* Items of a block: as many as give each thread one unit. More where a block has many tokens to
+ * look at, as long as there are blocks for all multiprocessors several times over. */
 static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t items,
                             int64_t threads_each, int32_t multiprocessors)
 {

@@ -455,7 +455,7 @@ static oracle_tensor *add_index(oracle_case *c, const char *name, fa_index type,
     return t;
 }
 
-/* Entries for `count` tokens of each of `rows` rows, all different where the case is to be unique. */
+/* Entries for `count` tokens of each of `rows` rows, all different when the spec says unique. */
 static bool fill_entries(oracle_case *c, oracle_tensor *t, int64_t rows, int64_t count, bool spoilt)
 {
     for (int64_t r = 0; r < rows && t->host; r++) {
@@ -566,8 +566,8 @@ static void add_errors(oracle_case *c)
     make_output(t);
 }
 
-/* Rounding to storage on top of float32 arithmetic on exact angles; of e4m3 half the distance of two
- * values. */
+/* Rounding to storage on top of float32 arithmetic on exact angles; of e4m3 half the distance of
+ * two values. */
 static void set_gate(oracle_case *c)
 {
     const fa_dtype dtype = spec_of(c)->dtype;
