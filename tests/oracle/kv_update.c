@@ -609,9 +609,6 @@ static const char *problem_of(const oracle_case *c, const int64_t *extra)
         return "batch, heads and head_dim must be set";
     if (a->head_dim > 1024 || rotary_dim(c) % 2 || rotary_dim(c) > a->head_dim)
         return "head_dim must be at most 1024, rotary_dim even and at most head_dim";
-    if (s->rotation && (s->scaling.kind || s->scaling.attention_factor != 0))
-        return "the reference knows no scaling of frequencies; angles = frequencies takes scaled "
-               "ones";
     if (entries_of(c) < 1)
         return "cache_len, or page_size of a pool, must be set";
     for (int i = 0; i < ORACLE_KV_EXTRA_COUNT; i++)
