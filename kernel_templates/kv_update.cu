@@ -476,26 +476,32 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
 
 // --- a block -------------------------------------------------------------------------------------
 
-// Item n: unit `index` of those that are ROTATED, or of the others.
+struct item {
+    i64 n;           // a token, or an entry
+    bool superseded; // of a token
+    bool counts;     // of a token: this thread reports that it is outside
+    int last_token;  // of an entry
+};
+
+// Unit `index` of those that are ROTATED, or of the others.
 template <int V, bool KEYS, bool ROTATED>
-__device__ __forceinline__ void move(const params &p, i64 n, int slot, int index, bool superseded,
-                                     int last_token, bool counts)
+__device__ __forceinline__ void move(const params &p, const item &it, int slot, int index)
 {
     using fresh_unit = unit<Element, V, ROTATED>;
     using old_unit = unit<Cached, V, ROTATED>;
     const part &x = KEYS ? p.k : p.v;
     const share h = share_of<fresh_unit, ROTATED>(p, KEYS, slot, index);
     if constexpr (IN_PLACE) {
-        write<ROTATED, V, fresh_unit>(p, x, n, h, index, [&]() {
-            place at = place_of_token(p, n, counts);
-            at.exists = at.exists && !superseded;
+        write<ROTATED, V, fresh_unit>(p, x, it.n, h, index, [&]() {
+            place at = place_of_token(p, it.n, it.counts);
+            at.exists = at.exists && !it.superseded;
             return at;
         });
-    } else if (last_token >= 0) {
-        write<ROTATED, V, fresh_unit>(p, x, last_token, h, index,
-                                      [&]() { return place_of_entry(p, n); });
+    } else if (it.last_token >= 0) {
+        write<ROTATED, V, fresh_unit>(p, x, it.last_token, h, index,
+                                      [&]() { return place_of_entry(p, it.n); });
     } else {
-        keep<old_unit>(p, x, place_of_entry(p, n), h);
+        keep<old_unit>(p, x, place_of_entry(p, it.n), h);
     }
 }
 
@@ -521,14 +527,15 @@ __device__ __forceinline__ void move_items(const params &p, i64 first, int count
     for (int w = threadIdx.x; w < (count * units) << p.abreast_log2; w += BLOCK_THREADS) {
         const int head = w / units, index = w - head * units;
         const int i = head >> p.abreast_log2, slot = head - (i << p.abreast_log2);
-        const bool superseded = IN_PLACE && may_repeat(p) && found.superseded[IN_PLACE ? i : 0];
-        const int last_token = IN_PLACE ? -1 : found.last_token[IN_PLACE ? 0 : i];
-        const bool counts = slot == 0 && index == 0 && blockIdx.y == 0;
+        item it{first + i, false, slot == 0 && index == 0 && blockIdx.y == 0, -1};
+        if constexpr (!IN_PLACE)
+            it.last_token = found.last_token[i];
+        else if (may_repeat(p))
+            it.superseded = found.superseded[i];
         if (rotates_all || (rotates && index < rotated))
-            move<V, KEYS, rotates>(p, first + i, slot, index, superseded, last_token, counts);
+            move<V, KEYS, rotates>(p, it, slot, index);
         else if constexpr (!rotates_all)
-            move<V, KEYS, false>(p, first + i, slot, index - rotated, superseded, last_token,
-                                 counts);
+            move<V, KEYS, false>(p, it, slot, index - rotated);
     }
 }
 
