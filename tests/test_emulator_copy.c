@@ -151,7 +151,7 @@ static const char misaligned[] =
     "    __shared__ __align__(16) unsigned area[128];\n"
     "    fajit::copy_async<16>(area + 4 * threadIdx.x, in + (threadIdx.x == 3));\n"
     "    fajit::copy_wait_all();\n"
-    "    out[threadIdx.x] = area[threadIdx.x];\n"
+    "    out[threadIdx.x] = area[4 * threadIdx.x];\n"
     "}\n";
 
 Test(emulator_copy, misaligned_source)

@@ -45,7 +45,7 @@ static void run_forms(const form *forms, size_t count, int baked)
 
 /* --- scaling --- */
 
-#define FAR 1000000 - 8 /* a frequency that is off by 10^-12 shows there */
+#define FAR 1000000 - 8 /* a frequency that is off by 10^-11 shows there */
 
 static const form scalings[] = {
     {{.scaling = {.kind = FA_ROPE_LINEAR, .factor = 3}}, {FAR}},
