@@ -1,5 +1,6 @@
 #include "block.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "elf_tls.h"
 #include "fiber.h"
 #include "image.h"
+#include "print.h"
 #include "sanitizer.h"
 
 namespace fajit_emu {
@@ -534,8 +536,10 @@ void yield()
 {
     block *b = current_block;
     pause now(b);
-    if (b->ready.empty() && b->started == b->size)
+    if (b->ready.empty() && b->started == b->size) {
+        sched_yield(); // another block may have something to do
         return;
+    }
     b->threads[b->running].is = state::ready;
     b->ready.push_back(b->running);
     go_on(b, false);
@@ -589,8 +593,8 @@ void set_up(block *b, uint64_t index)
 } // namespace
 
 const runtime block_runtime = {
-    ABI,           meet,          arrive, defer,     commit, complete_groups,
-    wait_for_grid, let_next_grid, fail,   clock_now, yield,  is_shared};
+    ABI,           meet, arrive,    defer, commit,    complete_groups, wait_for_grid,
+    let_next_grid, fail, clock_now, yield, is_shared, print,           print_assertion};
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {

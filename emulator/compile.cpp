@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bounds.h"
 #include "device/abi.h"
 #include "elf_tls.h"
 #include "host_compiler.h"
@@ -18,7 +19,7 @@
 
 extern const char text_abi[], text_prelude[], text_bits[], text_rounded[], text_approx[],
     text_math[], text_half[], text_collective[], text_atomic[], text_copy[], text_small_float[],
-    text_matrix[], text_epilogue[];
+    text_matrix[], text_epilogue[], text_sources[];
 
 namespace fajit_emu {
 
@@ -134,7 +135,7 @@ std::string unit(const program &p)
         text += "#line 1 \"__nv_name_map\"\nFAJIT_EMU_KERNEL(" + quoted(lowered_name(e)) + ", " +
                 e + "),\n";
     return text +
-           "{nullptr, 0, 0, nullptr, nullptr}};\n"
+           "{}};\n"
            "extern \"C\" __attribute__((visibility(\"default\"))) const fajit_emu::module "
            "fajit_emu_module = {fajit_emu::ABI, sizeof fajit_emu_kernels / sizeof "
            "*fajit_emu_kernels - 1, fajit_emu_kernels, &fajit_emu::host, fajit_emu::view_slot, "
@@ -167,10 +168,11 @@ std::vector<std::string> common_words()
 {
     const host_compiler &cxx = host_compiler_find();
     std::vector<std::string> words;
-    for (const char *word : {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
-                             "-fno-rtti", "-fno-ident", "-fno-math-errno", "-fno-strict-aliasing",
-                             "-fwrapv", "-fdata-sections", "-nostdinc", "-nostdinc++",
-                             "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-subobject-linkage"})
+    for (const char *word :
+         {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+          "-fno-builtin-printf", "-fno-ident", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
+          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
+          "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
         words.insert(words.end(), {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init",
@@ -299,7 +301,7 @@ std::string lowered_name(const std::string &expression)
     return name;
 }
 
-bool compile(const program &p, const settings &s, std::string *image, std::string *log)
+bool compile(program p, const settings &s, std::string *image, std::string *log)
 {
     const host_compiler &cxx = host_compiler_find();
     scratch_folder folder;
@@ -320,6 +322,10 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
                 strerror(errno) + "\n";
         return false;
     }
+    std::vector<std::string *> texts = {&p.source};
+    for (header &h : p.headers)
+        texts.push_back(&h.text);
+    bounds_rewrite(texts);
     for (const header &h : p.headers)
         if (!write_header(folder.path, h, log))
             return false;
@@ -341,6 +347,8 @@ bool compile(const program &p, const settings &s, std::string *image, std::strin
                 {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-o", "kernel.so", "unit.o"});
     if (!sanitized())
         link.push_back("-Wl,-z,defs");
+    if (!cxx.gnu)
+        link.push_back("-nostdlib++"); // nothing of it is used, and looking through it takes long
     if (!shared.dynamic.empty()) {
         if (!add_dynamic_shared(folder.path, shared, log))
             return false;
@@ -365,9 +373,9 @@ void compiler_identity(unsigned char out[20])
     if (!cxx.command.empty())
         for (const std::string &word : common_words())
             all += word + "\n";
-    for (const char *text :
-         {text_abi, text_prelude, text_bits, text_rounded, text_approx, text_math, text_half,
-          text_collective, text_atomic, text_copy, text_small_float, text_matrix, text_epilogue})
+    for (const char *text : {text_abi, text_prelude, text_bits, text_rounded, text_approx,
+                             text_math, text_half, text_collective, text_atomic, text_copy,
+                             text_small_float, text_matrix, text_epilogue, text_sources})
         all += text;
     const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
     memcpy(out, "EMU1", 4);

@@ -37,7 +37,7 @@ struct program {
 std::string lowered_name(const std::string &expression);
 
 // False: the log says why.
-bool compile(const program &p, const settings &s, std::string *image, std::string *log);
+bool compile(program p, const settings &s, std::string *image, std::string *log);
 
 // Digest of everything besides a program that decides about an image.
 void compiler_identity(unsigned char out[20]);

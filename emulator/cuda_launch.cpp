@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "print.h"
 #include "sanitizer.h"
 
 using namespace fajit_emu;
@@ -128,6 +129,8 @@ CUresult check_launch(const CUctx_st *context, const CUfunc_st *f, const geometr
         return result;
     if (f->module->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (l.block.x * l.block.y * l.block.z > max_threads_per_block(f))
+        return CUDA_ERROR_INVALID_VALUE;
     if (l.shared_bytes > static_cast<unsigned>(f->shared_dynamic_max))
         return CUDA_ERROR_INVALID_VALUE;
     if ((result = check_cluster(f, l)))
@@ -197,7 +200,9 @@ CUresult launch(CUfunction f, const geometry &l, CUstream stream, void **params,
             std::vector<uint64_t> moved;
             grid ready = g;
             ready.parameters = aligned(*parameters, &moved);
-            return run_grid(ready, cooperative, threads);
+            const failure result = run_grid(ready, cooperative, threads);
+            print_show();
+            return result;
         },
         nullptr);
 }

@@ -138,6 +138,7 @@ CUresult load(CUctx_st *context, const void *image, CUmodule *out)
         m->functions.push_back(std::move(f));
     }
     m->object = std::move(loaded);
+    driver().modules.insert(m);
     *out = m;
     return CUDA_SUCCESS;
 }
@@ -160,15 +161,19 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     locked lock(driver().lock);
     CUresult result = CUDA_SUCCESS;
-    if (!current_context(&result) || (result = check_capture()))
+    const bool known = module && module->magic == MODULE_MAGIC;
+    // After a kernel's failure the call fails as every other does, but nobody will call again.
+    const bool broken = known && valid(module->context) && module->context->broken.error;
+    if ((!current_context(&result) || (result = check_capture())) && !broken)
         return result;
-    if (!module || module->magic != MODULE_MAGIC)
+    if (!known)
         return CUDA_ERROR_INVALID_HANDLE;
     module->magic = 0;
     for (auto &f : module->functions)
         f->magic = 0;
+    driver().modules.erase(module);
     delete module; // launches that are still queued keep the object
-    return CUDA_SUCCESS;
+    return result;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
@@ -194,7 +199,7 @@ EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, C
         return CUDA_ERROR_INVALID_HANDLE;
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = 1024;
+        *value = static_cast<int>(max_threads_per_block(f));
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
         *value = f->module->shared_static;

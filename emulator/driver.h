@@ -15,6 +15,7 @@
 // cuda.h renames some functions to their newest version; what is exported here is spelled out.
 #undef cuEventElapsedTime
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -132,6 +134,11 @@ struct CUmod_st {
 
 namespace fajit_emu {
 
+inline unsigned max_threads_per_block(const CUfunc_st *f)
+{
+    return f->code->max_threads ? std::min(f->code->max_threads, 1024u) : 1024;
+}
+
 enum : unsigned {
     CONTEXT_MAGIC = 0x43545821,
     STREAM_MAGIC = 0x53545221,
@@ -150,6 +157,7 @@ struct driver_state {
     std::vector<device_limits> devices;
     std::map<int, CUctx_st *> primary;
     std::map<CUdeviceptr, size_t> allocations;
+    std::set<CUmodule> modules; // after a failed launch they cannot be unloaded, and stay
     std::atomic<size_t> memory_used{0};
     std::vector<CUstream> capturing;
     bool shuffled = false;

@@ -1,4 +1,5 @@
 // The compile options of NVRTC.
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -77,6 +78,14 @@ bool has_no_effect(const std::string &name)
     return false;
 }
 
+// The host compiler runs in another folder. As NVRTC, which does not mind one that is not there.
+void add_folder(const std::string &path, settings *out)
+{
+    char whole[PATH_MAX];
+    if (realpath(path.c_str(), whole))
+        out->words.push_back(std::string("-I") + whole);
+}
+
 // Of the options about arithmetic: -1 is not given.
 struct arithmetic {
     bool fast = false;
@@ -138,6 +147,10 @@ bool read_one(const std::string &option, settings *out, arithmetic *how, std::st
         out->words.push_back(option);
         return true;
     }
+    if (name == "include-path" || (dashes == 1 && option[1] == 'I' && option.size() > 2)) {
+        add_folder(name == "include-path" ? value : option.substr(2), out);
+        return true;
+    }
     if (name == "use_fast_math" && value.empty()) {
         how->fast = true;
         return true;
@@ -165,8 +178,8 @@ bool settings_read(int count, const char *const *options, settings *out, std::st
     out->words = {"-std=c++17"};
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
-        // The value of -D, -U and -arch may be a word of its own.
-        if ((option == "-D" || option == "-U") && i + 1 < count)
+        // The value of -D, -U, -I and -arch may be a word of its own.
+        if ((option == "-D" || option == "-U" || option == "-I") && i + 1 < count)
             option += options[++i];
         else if ((option == "-arch" || option == "--gpu-architecture" || option == "-std" ||
                   option == "-Xptxas" || option == "-maxrregcount") &&

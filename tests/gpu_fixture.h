@@ -9,16 +9,30 @@
 #include "fixture.h"
 #include "gpu.h"
 
-/* Opens a device and a context of the library on it; skips the test without a device. */
-static inline fa_context *open_device(fixture *f, int device)
+static inline fa_context *open_device_with(fixture *f, int device, const char *cache)
 {
     const char *why = NULL;
     fixture_begin_with(f, "", "");
+    if (cache && cache[0])
+        setenv("FAJIT_CACHE_DIR", cache, 1);
     if (!gpu_open(device, &why)) {
         fixture_end(f);
         cr_skip_test("no device %d: %s", device, why ? why : "unknown reason");
     }
     return fixture_context();
+}
+
+/* Opens a device and a context of the library on it; skips the test without a device. Kernels come
+ * from the cache that $FAJIT_TEST_CACHE names, where it does. */
+static inline fa_context *open_device(fixture *f, int device)
+{
+    return open_device_with(f, device, getenv("FAJIT_TEST_CACHE"));
+}
+
+/* For tests that count compiles or look into the cache: it is empty. */
+static inline fa_context *open_device_afresh(fixture *f, int device)
+{
+    return open_device_with(f, device, NULL);
 }
 
 /* For what a tool that watches the device changes by itself. */

@@ -31,6 +31,8 @@ static void read_record(const conform_case *c, const char *source, const uint32_
     if (found == 0)
         cr_skip_test("not recorded yet: run scripts/record-conformance on a GPU host");
     cr_assert_eq(found, 1, "%s is damaged: record again, see scripts/record-conformance", path);
+    cr_assert_null(strstr(r->device, "emulated"), "%s was recorded on the emulator, not on a GPU",
+                   path);
     conform_record_identify(c, source, in, &now);
     cr_assert(r->text == now.text && r->inputs == now.inputs && r->words == now.words,
               "%s is stale, because %s changed: record again, see scripts/record-conformance", path,

@@ -23,7 +23,7 @@ Test(gpu, template_computes_what_it_says)
 Test(gpu, F48_one_compile_serves_two_devices)
 {
     fixture f;
-    fa_context *ctx[2] = {open_device(&f, 0), NULL};
+    fa_context *ctx[2] = {open_device_afresh(&f, 0), NULL};
     fa_stats stats = {.size = sizeof stats};
     if (gpu_device_count() < 2) {
         close_device(&f, ctx[0]);

@@ -293,6 +293,37 @@ Test(nvrtc_real, constants_are_typed)
     fixture_end(&f);
 }
 
+/* A header that no template of the library includes. */
+static void check_clock(const char *arch)
+{
+    fixture f;
+    char *text = NULL;
+    fa_context *ctx = open_real(&f, arch);
+    fa_spec spec = FA_SPEC_INIT(FA_OP_TEMPLATE);
+    spec.tmpl = (fa_template_spec){
+        .name = "clock.cu",
+        .source =
+            "#include \"fajit/clock.cuh\"\n"
+            "__global__ void now(unsigned long long *x) { *x = fajit::nanoseconds(); }\n",
+        .entry = "now",
+    };
+    OK(fa_render(ctx, &spec, FA_TEXT_PTX, &text));
+    cr_expect(text && strstr(text, "%globaltimer"), "%s", text);
+    free(text);
+    fa_context_destroy(ctx);
+    fixture_end(&f);
+}
+
+Test(nvrtc_real, clock_of_the_oldest_architecture)
+{
+    check_clock("sm_75");
+}
+
+Test(nvrtc_real, clock_of_hopper)
+{
+    check_clock("sm_90a");
+}
+
 Test(nvrtc_real, render_ptx)
 {
     fixture f;

@@ -6,7 +6,7 @@
 
 namespace fajit_emu {
 
-constexpr unsigned ABI = 3;
+constexpr unsigned ABI = 4;
 
 struct uint3 {
     unsigned x, y, z;
@@ -75,6 +75,9 @@ struct runtime {
     long long (*clock)();
     void (*yield)(); // lets other threads of the block run
     bool (*is_shared)(const void *address);
+    int (*print)(const char *format, __builtin_va_list values);
+    void (*assertion)(const site &where, const char *condition, const char *function,
+                      const thread_view &who);
 };
 
 struct parameter {
@@ -86,6 +89,7 @@ struct kernel {
     unsigned parameter_count, parameter_bytes;
     const parameter *parameters;
     void (*call)(const unsigned char *parameters);
+    unsigned max_threads; // of a block; 0: no __launch_bounds__
 };
 
 struct module {

@@ -49,14 +49,17 @@ struct flushes_to_zero {
 #endif
 };
 
-template <auto FUNCTION> struct described;
-template <class... T, void (*FUNCTION)(T...)> struct described<FUNCTION> {
+// BOUNDS: the type of the parameter that stands for __launch_bounds__; void: there is none.
+template <auto FUNCTION, unsigned MAX_THREADS, class BOUNDS, class... T> struct described_as {
     static constexpr layout<T...> parameters{};
 
     template <unsigned... I> static void call_with(const unsigned char *bytes, numbers<I...>)
     {
         (void)bytes;
-        FUNCTION(*reinterpret_cast<const T *>(bytes + parameters.at[I].offset)...);
+        if constexpr (__is_same(BOUNDS, void))
+            FUNCTION(*reinterpret_cast<const T *>(bytes + parameters.at[I].offset)...);
+        else
+            FUNCTION(BOUNDS{}, *reinterpret_cast<const T *>(bytes + parameters.at[I].offset)...);
     }
 
     static void call(const unsigned char *bytes)
@@ -68,8 +71,20 @@ template <class... T, void (*FUNCTION)(T...)> struct described<FUNCTION> {
 
     static constexpr kernel as(const char *name)
     {
-        return {name, sizeof...(T), parameters.at[sizeof...(T)].offset, parameters.at, call};
+        return {name,          sizeof...(T), parameters.at[sizeof...(T)].offset,
+                parameters.at, call,         MAX_THREADS};
     }
+};
+
+template <class TYPE> struct signature;
+template <class... T> struct signature<void (*)(T...)> {
+    template <auto FUNCTION> using described = described_as<FUNCTION, 0, void, T...>;
+};
+template <unsigned N, class... T> struct signature<void (*)(bounds<N>, T...)> {
+    template <auto FUNCTION> using described = described_as<FUNCTION, N, bounds<N>, T...>;
+};
+template <auto FUNCTION>
+struct described : signature<decltype(FUNCTION)>::template described<FUNCTION> {
 };
 
 static const thread_view **view_slot()

@@ -3,18 +3,26 @@
 
 namespace fajit_emu {
 
-inline void need_whole_warp(void *const *brought, const site &where)
+inline bool is_whole_warp(void *const *brought)
 {
     for (unsigned i = 0; i < 32; i++)
         if (!brought[i])
-            fail(719, where, "all 32 lanes of the warp have to take part");
+            return false;
+    return true;
+}
+
+// Said after the meeting, in whose last part nothing may fail.
+inline void need_whole_warp(bool whole, const site &where)
+{
+    if (!whole)
+        fail(719, where, "all 32 lanes of the warp have to take part");
 }
 
 // --- 8x8 matrices of 16-bit elements -------------------------------------------------------------
 
 // A row is read and written by the lane that gives its address, in its own code.
 struct matrix_share {
-    site where;
+    bool whole; // set in all when every lane has come
     unsigned word[4];
     unsigned short row[8];
 };
@@ -33,7 +41,10 @@ template <int COUNT, bool TRANSPOSED, bool STORE>
 inline void exchange_rows(void *const *brought, unsigned)
 {
     matrix_share *const *shares = reinterpret_cast<matrix_share *const *>(brought);
-    need_whole_warp(brought, shares[current->linear % 32]->where);
+    if (!is_whole_warp(brought))
+        return;
+    for (unsigned i = 0; i < 32; i++)
+        shares[i]->whole = true;
     for (unsigned m = 0; m < COUNT; m++)
         for (unsigned row = 0; row < 8; row++)
             for (unsigned column = 0; column < 8; column++) {
@@ -57,24 +68,26 @@ inline void check_row(const void *row, const site &where)
 template <int COUNT, bool TRANSPOSED>
 inline void load_matrices(unsigned *to, const void *row, const site &where)
 {
-    matrix_share mine{where, {}, {}};
+    matrix_share mine{};
     // The others' addresses do not count, but sm_75 wants valid ones.
     if (lane() < 8 * COUNT || __CUDA_ARCH__ < 800) {
         check_row(row, where);
         __builtin_memcpy(mine.row, row, sizeof mine.row);
     }
     host->meet({WARP, FULL_WARP, 0}, where, &mine, exchange_rows<COUNT, TRANSPOSED, false>);
+    need_whole_warp(mine.whole, where);
     __builtin_memcpy(to, mine.word, COUNT * sizeof *to);
 }
 
 template <int COUNT, bool TRANSPOSED>
 inline void store_matrices(void *row, const unsigned *from, const site &where)
 {
-    matrix_share mine{where, {}, {}};
+    matrix_share mine{};
     if (lane() < 8 * COUNT)
         check_row(row, where);
     __builtin_memcpy(mine.word, from, COUNT * sizeof *from);
     host->meet({WARP, FULL_WARP, 0}, where, &mine, exchange_rows<COUNT, TRANSPOSED, true>);
+    need_whole_warp(mine.whole, where);
     if (lane() < 8 * COUNT)
         __builtin_memcpy(row, mine.row, sizeof mine.row);
 }
@@ -213,7 +226,7 @@ inline void put_element(floats &to, int i, float x)
 }
 
 template <class T> struct mma_share {
-    site where;
+    bool whole;
     const unsigned *a, *b;
     T c, d;
 };
@@ -222,9 +235,11 @@ template <format A, format B, int K, class T> inline void multiply(void *const *
 {
     constexpr int IN_A = 32 / bits_of(A), IN_B = 32 / bits_of(B); // elements of a register
     mma_share<T> *const *shares = reinterpret_cast<mma_share<T> *const *>(brought);
-    need_whole_warp(brought, shares[current->linear % 32]->where);
     double a[16][K], b[8][K];
+    if (!is_whole_warp(brought))
+        return;
     for (int l = 0; l < 32; l++) {
+        shares[l]->whole = true;
         const int group = l / 4, member = l % 4;
         for (int i = 0; i < K / 2; i++) {
             const int word = i / IN_A, index = i % IN_A;
@@ -248,9 +263,10 @@ template <format A, format B, int K, class T> inline void multiply(void *const *
 template <format A, format B, int K, class T>
 inline void mma(const unsigned *a, const unsigned *b, const void *from, void *to, const site &where)
 {
-    mma_share<T> mine{where, a, b, {}, {}};
+    mma_share<T> mine{false, a, b, {}, {}};
     __builtin_memcpy(&mine.c, from, sizeof mine.c);
     host->meet({WARP, FULL_WARP, 0}, where, &mine, multiply<A, B, K, T>);
+    need_whole_warp(mine.whole, where);
     __builtin_memcpy(to, &mine.d, sizeof mine.d);
 }
 

@@ -15,7 +15,10 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __grid_constant__
-#define __launch_bounds__(...)
+#define FAJIT_EMU_BOUNDS(...) ::fajit_emu::bounds<::fajit_emu::max_threads(__VA_ARGS__)>
+#define FAJIT_EMU_FOUND_BOUNDS(...)
+#define __launch_bounds__(...)                                                                     \
+    _Pragma("GCC error \"emulator does not implement __launch_bounds__ apart from its kernel\"")
 #define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -36,6 +39,20 @@ namespace fajit_emu {
 
 static const runtime *host;
 static __thread const thread_view *current;
+
+// First parameter of a kernel that has __launch_bounds__.
+template <unsigned MAX_THREADS> struct bounds {
+};
+
+unsigned emulator_does_not_implement_the_third_argument_of_launch_bounds();
+
+constexpr unsigned max_threads(long long threads, long long blocks = 0, long long cluster = 0)
+{
+    (void)blocks; // about registers
+    return cluster       ? emulator_does_not_implement_the_third_argument_of_launch_bounds()
+           : threads > 0 ? static_cast<unsigned>(threads)
+                         : 0; // as NVRTC takes it: no bound
+}
 
 [[noreturn]] inline void fail(int error, const site &where, const char *what)
 {
@@ -156,13 +173,33 @@ template <class T> inline T __ldg(const T *address)
 
 // --- debugging, clocks ---------------------------------------------------------------------------
 
-extern "C" int printf(const char *, ...) noexcept;
+extern "C" __attribute__((format(printf, 1, 2))) inline int printf(const char *format, ...)
+{
+    __builtin_va_list values;
+    __builtin_va_start(values, format);
+    const int count = fajit_emu::host->print(format, values);
+    __builtin_va_end(values);
+    return count;
+}
+
+namespace fajit_emu {
+
+[[noreturn]] inline void failed_assertion(const char *condition, const char *function,
+                                          const char *file, int line)
+{
+    host->assertion({"assert", file, line}, condition, function, *current);
+    fail(710, {"assert", file, line}, condition);
+}
+
+} // namespace fajit_emu
 
 #ifdef NDEBUG
 #define assert(CONDITION) ((void)0)
 #else
 #define assert(CONDITION)                                                                          \
-    ((CONDITION) ? (void)0 : ::fajit_emu::fail(710, {"assert", __FILE__, __LINE__}, #CONDITION))
+    ((CONDITION)                                                                                   \
+         ? (void)0                                                                                 \
+         : ::fajit_emu::failed_assertion(#CONDITION, __PRETTY_FUNCTION__, __FILE__, __LINE__))
 #endif
 
 inline long long clock64()
@@ -177,7 +214,9 @@ inline void __nanosleep(unsigned)
 {
     fajit_emu::host->yield();
 }
+// What programs report after a trap, on compute capability 7.0 as on 9.0, is an unspecified launch
+// failure and not an illegal instruction.
 [[noreturn]] inline void __trap(const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    fajit_emu::fail(715, {"__trap", file, line}, "trap");
+    fajit_emu::fail(719, {"__trap", file, line}, "trap");
 }
