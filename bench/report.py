@@ -74,6 +74,50 @@ def canonical_rows():
     return rows
 
 
+def kv_rows():
+    rows = []
+    for form, title, limit in (("stacked", "stacked output", 2.5), ("in", "in place", 2.0)):
+        for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
+            bench = f"kv_canonical_f32_{form}_{kind}"
+            rows.append(
+                Row(
+                    f"float32 [2, 16, 128, 4, 32], {title}, in a graph, {where}",
+                    bench,
+                    f"<= {limit} us",
+                    limit,
+                    peers=[(bench, "time")],
+                )
+            )
+    for name, title in (
+        ("tables_in", "tables"),
+        ("computed_in", "computed"),
+        ("tables_in_unique", "tables, positions promised to differ"),
+    ):
+        rows.append(
+            Row(
+                f"float32 [8, 1024, 8192, 8, 128], in place, {title}",
+                f"kv_large_f32_{name}",
+                ">= 90 % of copy rate",
+                share=0.9,
+                peers=[("kv_large_f32_tables_in", "time")],
+            )
+        )
+    for kind, where in (
+        ("graph_hot", "in a graph, buffers in L2"),
+        ("graph_cold", "in a graph, buffers from memory"),
+        ("stream_cold", "plain launches"),
+    ):
+        for angles in ("computed", "tables"):
+            rows.append(
+                Row(
+                    f"bfloat16 [64, 1, 4096, 8, 128], in place, {angles}, {where}",
+                    f"kv_decode_bf16_{angles}_in_{kind}",
+                    peers=[(f"kv_decode_bf16_tables_in_{kind}", "time")],
+                )
+            )
+    return rows
+
+
 FIRST = [("first_template", "time"), ("first_rope", "time")]
 COLD = [("cold_template", "time"), ("cold_rope", "time")]
 
@@ -89,6 +133,12 @@ SECTIONS = [
         "Device time of one launch among many. From memory: "
         "26 sets of buffers, 218 MB, taken in turn.",
         canonical_rows(),
+    ),
+    (
+        "New keys and values into a cache [batch, tokens, cache_len, heads, head_dim]",
+        "Device time of one update among many; the keys are rotated. The floor is the bytes of the "
+        "new values, in and out, and those of a copied cache. Peers read tables.",
+        kv_rows(),
     ),
     (
         "Launch",

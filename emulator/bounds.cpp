@@ -137,9 +137,12 @@ class reader {
         const size_t open = at_;
         if (!skip_balanced() || level_ != 0)
             return false;
+        size_t end = s_.tokens[open].end; // of the token before: "&&" are two beside each other
         for (size_t i = open + 1; i < last_; i++)
-            if (s_.tokens[i].define == define_)
-                d->bounds += (d->bounds.empty() ? "" : " ") + s_.word(i);
+            if (s_.tokens[i].define == define_) {
+                d->bounds += (s_.tokens[i].begin == end ? "" : " ") + s_.word(i);
+                end = s_.tokens[i].end;
+            }
         return true;
     }
 

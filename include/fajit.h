@@ -133,8 +133,9 @@ typedef struct CUstream_st *fa_stream; /* CUstream, cudaStream_t; NULL is the de
 
 typedef enum fa_op {
     FA_OP_NONE = 0,
-    FA_OP_TEMPLATE = 1, /* the user's own kernel */
-    FA_OP_ROPE = 2,     /* rotary embedding of q and k */
+    FA_OP_TEMPLATE = 1,  /* the user's own kernel */
+    FA_OP_ROPE = 2,      /* rotary embedding of q and k */
+    FA_OP_KV_UPDATE = 3, /* new keys and values written into a cache */
 } fa_op;
 
 /* Element types as stored. Arithmetic is float32 unless an operation says otherwise. */
@@ -315,6 +316,119 @@ typedef struct fa_rope_args {
 } fa_rope_args;
 
 /* ------------------------------------------------------------------------------------------------
+ * FA_OP_KV_UPDATE: new keys and values are written into a cache, the keys rotated
+ *
+ *     cache_k[entry(b, n)] = store(rotate(k_new[b, n], position(b, n)) / k_scale)
+ *     cache_v[entry(b, n)] = store(v_new[b, n] / v_scale)
+ *
+ * k_new is [B, T, G, D], v_new [B, T, G, Dv]; T counts the new tokens of a batch, and tokens packed
+ * without batches, [T, G, D], are batch 1. `rotate` is that of FA_OP_ROPE, with the angles stated
+ * above; V is never rotated. Arithmetic is float32, results are rounded to storage once, and
+ * elements that are neither rotated nor quantized keep their bits. A scale is 1 unless the cache is
+ * quantized: what is stored times the scale is the value.
+ *
+ * Where a token goes (fa_kv_cache):
+ *     DENSE        entry position(b, n) of row b of a cache [B, cache_len, G, D]
+ *     SLOTS        entry slots[b T + n] of a pool of pages, counted through all of them
+ *     BLOCK_TABLE  entry position % page_size of page block_table[b, position / page_size]
+ * A pool is [pages, page_size, G, D]. With FA_KV_HEADS_FIRST heads come before entries, in a dense
+ * cache [B, G, cache_len, D] and in a pool [pages, G, page_size, D].
+ *
+ * Which tokens are written. A token whose slot or position is -1 is padding and skipped. One whose
+ * slot, position or page lies outside is skipped too, and adds 1 to *errors. Nothing else is ever
+ * written. Of tokens of one batch that go to the same entry (of all tokens, with SLOTS) the last
+ * one is written, whatever the order in which threads run, unless the spec says `unique`.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (FA_KV_E4M3 before sm_89). Errors of a launch:
+ * NULL_POINTER, MISALIGNED, SIZE, LIMIT, ROTARY_DIM, STRIDE, ALIAS, BAKED, GEOMETRY.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_kv_cache {
+    FA_KV_DENSE = 0,
+    FA_KV_SLOTS = 1,
+    FA_KV_BLOCK_TABLE = 2,
+} fa_kv_cache;
+
+typedef enum fa_kv_layout {
+    FA_KV_TOKENS_FIRST = 0,
+    FA_KV_HEADS_FIRST = 1,
+} fa_kv_layout;
+
+typedef enum fa_kv_rotation {
+    FA_KV_ROTATE_NONE = 0,
+    FA_KV_ROTATE_HALF = 1,        /* FA_ROPE_HALF */
+    FA_KV_ROTATE_INTERLEAVED = 2, /* FA_ROPE_INTERLEAVED */
+} fa_kv_rotation;
+
+typedef enum fa_kv_storage {
+    FA_KV_SAME = 0, /* the cache has the dtype of k_new and v_new */
+    /* 8-bit floating point with 4 bits of exponent and 3 of mantissa, largest value 448, without
+     * infinities: to nearest, ties to even, values beyond 448 become 448, NaN stays NaN. */
+    FA_KV_E4M3 = 1,
+} fa_kv_storage;
+
+typedef enum fa_kv_scales {
+    FA_KV_SCALE_NONE = 0,   /* values are stored as they are */
+    FA_KV_SCALE_TENSOR = 1, /* k_scale[0] and v_scale[0] */
+    FA_KV_SCALE_HEAD = 2,   /* k_scale[g] and v_scale[g] */
+} fa_kv_scales;
+
+typedef struct fa_kv_update_spec {
+    fa_dtype dtype;            /* of k_new and v_new */
+    fa_kv_storage cache_dtype; /* of the cache and the outputs */
+    fa_kv_scales scales;       /* only with FA_KV_E4M3 */
+    fa_kv_cache cache;
+    fa_kv_layout cache_layout; /* of tensors whose strides are all 0 */
+    bool in_place; /* the cache is changed; else it is copied to the outputs with the changes. Pools
+                      of pages are always changed in place */
+    bool unique;   /* promised: no two tokens of a batch (SLOTS: no two tokens) go to one entry. Not
+                      checked, which saves reading the positions of each batch many times; when two
+                      do, which of them is written, element by element, is not defined */
+    fa_kv_rotation rotation;
+    fa_rope_angles angles;
+    fa_index position_type, slot_type;
+    int32_t head_dim;   /* of K: 1 to 1024, or FA_DYNAMIC */
+    int32_t head_dim_v; /* of V: 1 to 1024; 0: that of K */
+    int32_t rotary_dim; /* even, at most head_dim; 0: all of head_dim. The rest is copied */
+    int32_t batch;      /* this and the next four: baked, or FA_DYNAMIC */
+    int32_t tokens;
+    int32_t heads;
+    int32_t cache_len;       /* entries of a row; only with FA_KV_DENSE */
+    int32_t page_size;       /* entries of a page, 1 to 256; only with pages */
+    double base;             /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
+} fa_kv_update_spec;
+
+typedef struct fa_kv_update_args {
+    fa_tensor k_new, v_new; /* all strides 0: packed [B, T, G, D] */
+    /* "batch" is a row of a dense cache or a page of a pool, "token" an entry of it. In place they
+     * are written; else read only. They overlap nothing else; slices of one buffer are fine. */
+    fa_tensor cache_k, cache_v;
+    /* Unless in_place: shaped like the cache. v_out.data NULL: V follows K in one buffer, which is
+     * the stacked [2, B, cache_len, G, D] when D = Dv; k_out is then packed. */
+    fa_tensor k_out, v_out;
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. Dynamic ones of 0 are
+     * empty work, and nothing is written; but tokens = 0 without in_place is a copy. */
+    int32_t batch, tokens, heads, head_dim;
+    int32_t cache_len, page_size; /* the one that the spec's `cache` needs; at least 1 */
+    int32_t pages;                /* of the pool; at least 1 */
+    int32_t max_pages;            /* FA_KV_BLOCK_TABLE: entries of each batch's table; at least 1 */
+    const void *positions; /* [B, T]; may be NULL with SLOTS and without rotation; device memory */
+    int64_t positions_stride; /* elements between batches; 0: one vector [T] for every batch */
+    const void *slots;        /* FA_KV_SLOTS: [B T]; device memory */
+    int64_t slot_count; /* the first so many tokens have a slot; others are not written. 0: all */
+    const int32_t *block_table; /* FA_KV_BLOCK_TABLE: [B, max_pages]; device memory */
+    int64_t block_table_stride; /* elements between batches; 0: max_pages */
+    const float *cos, *sin;     /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
+    int32_t max_position;       /* rows of the tables. A position past them is outside */
+    const float *inv_freq;      /* FA_ROPE_FREQUENCIES; device memory, [rotary_dim / 2] */
+    int32_t sequence_length;    /* FA_ROPE_DYNAMIC_NTK, unless baked */
+    const float *k_scale, *v_scale; /* as `scales` says; device memory; positive */
+    uint32_t *errors; /* NULL, or device memory to which the number of tokens outside is added */
+} fa_kv_update_args;
+
+/* ------------------------------------------------------------------------------------------------
  * FA_OP_TEMPLATE: the user's own CUDA source, through the same cache, warm-up and launch path
  *
  * Each constant becomes a typed declaration in front of the source: `inline constexpr` of type int
@@ -389,6 +503,7 @@ typedef struct fa_spec {
     union {
         fa_template_spec tmpl;
         fa_rope_spec rope;
+        fa_kv_update_spec kv_update;
     };
 } fa_spec;
 
@@ -401,6 +516,7 @@ typedef struct fa_args {
     union {
         fa_template_args tmpl;
         fa_rope_args rope;
+        fa_kv_update_args kv_update;
     };
 } fa_args;
 

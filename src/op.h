@@ -94,8 +94,9 @@ typedef struct fa__op {
     size_t param_size_count;
 } fa__op;
 
-extern const fa__op fa__op_template; /* src/ops/template.c */
-extern const fa__op fa__op_rope;     /* src/ops/rope.c */
+extern const fa__op fa__op_template;  /* src/ops/template.c */
+extern const fa__op fa__op_rope;      /* src/ops/rope.c */
+extern const fa__op fa__op_kv_update; /* src/ops/kv_update.c */
 
 /* op->instantiate, with a check that nothing was lost for lack of memory. Free it also on failure. */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
@@ -124,6 +125,7 @@ void fa__prologue_end(fa__buf *source, const char *file); /* #line 1 "file" */
 
 /* --- embedded at build time (generated) --- */
 extern const char fa__template_rope[];            /* kernel_templates/rope.cu */
+extern const char fa__template_kv_update[];       /* kernel_templates/kv_update.cu */
 extern const fa__header_ref fa__device_headers[]; /* kernel_templates/X.cuh as "fajit/X.cuh" */
 extern const size_t fa__device_header_count;
 

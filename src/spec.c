@@ -8,7 +8,7 @@
 #include "op.h"
 #include "status.h"
 
-static const fa__op *const registry[] = {NULL, &fa__op_template, &fa__op_rope};
+static const fa__op *const registry[] = {NULL, &fa__op_template, &fa__op_rope, &fa__op_kv_update};
 #define OP_COUNT (sizeof registry / sizeof registry[0])
 
 const fa__op *fa__op_find(fa_op id)

@@ -491,6 +491,21 @@ def emulate_runs_a_kernel_without_a_device(r):
 
 
 @case
+def kv_update_is_an_operation_like_any_other(r):
+    keys = {p["key"]: p for p in r.run("ops", "kv_update", "--json", code=0).json}
+    assert keys["cache"]["values"] == "dense|slots|block_table" and keys["tokens"]["alias"] == "T"
+    source = r.run("source", "kv_update", "cache=slots", "in_place=true", "D=64", code=0).out
+    assert "constexpr int CACHE = 1;" in source and "fajit_kv_update" in source
+    refused = r.run("source", "kv_update", "cache=slots", "D=64", code=1)
+    assert "FA_ERR_VALUE" in refused.err and "in_place" in refused.err
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    result = r.run("verify", "kv_update", "rotation=half", "B=2", "T=3", "G=2", "D=8", "L=5",
+                   "spoilt=0", "--emulate", "--json", code=0).json
+    assert result["passed"] is True and result["sizes"]["cache_len"] == 5, result
+
+
+@case
 def bench_refuses_to_time_a_wrong_result(r):
     result = r.run("bench", *SMALL_ROPE, env=looks_alike())
     assert result.code == 1 and "its time means nothing" in result.err, result

@@ -101,6 +101,60 @@ static const fa_rope_spec rope_instances[] = {
     {.head_dim = 1024, .norm = FA_ROPE_RMS_NORM},
 };
 
+static const fa_kv_update_spec kv_instances[] = {
+    {.rotation = FA_KV_ROTATE_INTERLEAVED,
+     .angles = FA_ROPE_TABLES,
+     .head_dim = 32,
+     .batch = 2,
+     .tokens = 16,
+     .heads = 4,
+     .cache_len = 128},
+    {.rotation = FA_KV_ROTATE_INTERLEAVED,
+     .angles = FA_ROPE_TABLES,
+     .in_place = true,
+     .head_dim = 32,
+     .batch = 2,
+     .tokens = 16,
+     .heads = 4,
+     .cache_len = 128},
+    {.rotation = FA_KV_ROTATE_HALF, .in_place = true, .head_dim = 128},
+    {.dtype = FA_BF16, .rotation = FA_KV_ROTATE_HALF, .head_dim = 128},
+    {.dtype = FA_BF16,
+     .rotation = FA_KV_ROTATE_HALF,
+     .in_place = true,
+     .tokens = 1,
+     .head_dim = 128},
+    {.dtype = FA_BF16,
+     .cache = FA_KV_SLOTS,
+     .in_place = true,
+     .slot_type = FA_I64,
+     .head_dim = 128,
+     .heads = 8,
+     .page_size = 16},
+    {.dtype = FA_F16,
+     .rotation = FA_KV_ROTATE_INTERLEAVED,
+     .cache = FA_KV_BLOCK_TABLE,
+     .in_place = true,
+     .position_type = FA_I64,
+     .head_dim = 80,
+     .head_dim_v = 46,
+     .rotary_dim = 32},
+    {.rotation = FA_KV_ROTATE_HALF, .in_place = true},
+    {.dtype = FA_BF16, .rotation = FA_KV_ROTATE_INTERLEAVED},
+    {.head_dim = 1, .head_dim_v = 1024},
+};
+/* From sm_89 on. */
+static const fa_kv_update_spec fp8_kv_instances[] = {
+    {.dtype = FA_BF16,
+     .rotation = FA_KV_ROTATE_HALF,
+     .cache_dtype = FA_KV_E4M3,
+     .scales = FA_KV_SCALE_HEAD,
+     .cache = FA_KV_SLOTS,
+     .in_place = true,
+     .head_dim = 128},
+    {.cache_dtype = FA_KV_E4M3, .scales = FA_KV_SCALE_TENSOR, .head_dim = 64},
+};
+
 static void compile_rope(fa_context *ctx, const fa_rope_spec *rope)
 {
     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
@@ -125,11 +179,34 @@ static void compile_rope(fa_context *ctx, const fa_rope_spec *rope)
     fa_kernel_release(kernel);
 }
 
+static void compile_kv_update(fa_context *ctx, const fa_kv_update_spec *kv)
+{
+    fa_spec spec = FA_SPEC_INIT(FA_OP_KV_UPDATE);
+    fa_kernel *kernel = NULL;
+    fa_kernel_info_t info = {.size = sizeof info};
+    spec.kv_update = *kv;
+    cr_expect_eq(fa_compile(ctx, &spec, &kernel), FA_OK, "%s", fa_last_error());
+    if (!kernel)
+        return;
+    cr_expect_eq(fa_kernel_info(kernel, &info), FA_OK, "%s", fa_last_error());
+    cr_expect_eq(info.spill_bytes, 0u, "%s on %s spills %u bytes\n%s", info.name, info.arch,
+                 info.spill_bytes, info.log);
+    cr_expect(info.registers > 0 && info.registers <= MOST_REGISTERS_DYNAMIC,
+              "%s on %s: %d registers", info.name, info.arch, info.registers);
+    cr_expect_null(strstr(info.log, "warning"), "%s on %s:\n%s", info.name, info.arch, info.log);
+    fa_kernel_release(kernel);
+}
+
 static void compile_all(const char *arch)
 {
     fa_context *ctx = open_offline(arch);
     for (size_t i = 0; i < sizeof rope_instances / sizeof rope_instances[0]; i++)
         compile_rope(ctx, &rope_instances[i]);
+    for (size_t i = 0; i < sizeof kv_instances / sizeof kv_instances[0]; i++)
+        compile_kv_update(ctx, &kv_instances[i]);
+    const bool fp8 = atoi(arch + strlen("sm_")) >= 89;
+    for (size_t i = 0; fp8 && i < sizeof fp8_kv_instances / sizeof fp8_kv_instances[0]; i++)
+        compile_kv_update(ctx, &fp8_kv_instances[i]);
     fa_context_destroy(ctx);
 }
 

@@ -144,7 +144,8 @@ static int32_t default_size(cli_request *r, const char *name)
     static const struct {
         const char *name;
         int32_t value;
-    } defaults[] = {{"batch", 4}, {"heads_q", 8}, {"seqlen", 256}, {"head_dim", 64}};
+    } defaults[] = {{"batch", 4},   {"heads_q", 8}, {"seqlen", 256},    {"head_dim", 64},
+                    {"tokens", 16}, {"heads", 4},   {"cache_len", 128}, {"page_size", 16}};
 
     if (strcmp(name, "heads_k") == 0) {
         size_t q = find_param(&r->info, "heads_q");

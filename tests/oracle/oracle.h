@@ -12,6 +12,9 @@ float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi);
 /* Storage conversions, round to nearest even. bytes = elements * size of dtype. */
 void oracle_store(fa_dtype dtype, void *to, const double *from, size_t count);
 void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count);
+/* fp8 e4m3: beyond 448 becomes 448. */
+uint8_t oracle_e4m3_store(double value);
+double oracle_e4m3_load(uint8_t bits);
 
 static inline size_t oracle_element_bytes(fa_dtype dtype)
 {
@@ -30,6 +33,10 @@ typedef struct oracle_tensor {
     bool output;
     bool
         *untouched; /* outputs with gaps: true where the element must keep its poison; NULL: none */
+    bool *exact;  /* outputs: true where the element must have the bits it has in `stored`, whatever
+                       `expected` holds; NULL: nowhere */
+    void *stored; /* with `exact`: as many elements as host */
+    bool is_e4m3; /* 8-bit elements; dtype does not count */
 } oracle_tensor;
 
 typedef struct oracle_case {
@@ -63,6 +70,9 @@ typedef struct fa_oracle {
 
 const fa_oracle *oracle_find(fa_op op); /* NULL: none */
 
+/* Tensor of this name; NULL: none. */
+oracle_tensor *oracle_find_tensor(oracle_case *c, const char *name);
+
 /* Compares one output as downloaded with its reference: inf and NaN patterns equal, untouched
  * elements unchanged, the rest within the gate. Returns the number of bad elements, the first one's
  * index and both values, and the largest error in units of the gate. */
@@ -72,6 +82,7 @@ typedef struct oracle_verdict {
 } oracle_verdict;
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
 
-extern const fa_oracle fa_oracle_rope; /* tests/oracle/rope_case.c */
+extern const fa_oracle fa_oracle_rope;      /* tests/oracle/rope_case.c */
+extern const fa_oracle fa_oracle_kv_update; /* tests/oracle/kv_update.c */
 
 #endif

@@ -1,0 +1,569 @@
+// New keys and values into a cache, the keys rotated, in one launch.
+//
+//     cache_k[entry of token] = store(rotate(k_new[token], position of token) / k_scale)
+//     cache_v[entry of token] = store(v_new[token] / v_scale)
+//
+// Parameters of an instance (constants in front of this text; the defaults below compile alone)
+//
+//     name               type          legal values
+//     Element            storage type  of new keys and values: float, fajit::f16, fajit::bf16
+//     Cached             storage type  of the cache: Element, or fajit::fp8_e4m3
+//     SCALES             int           0 none, 1 for all heads, 2 one for each head; with fp8 alone
+//     CACHE              int           what a token's entry is: 0 DENSE, its position in the row of
+//                                      its batch; 1 SLOTS, its slot in a pool of pages;
+//                                      2 BLOCK_TABLE, its position in the pages of its batch
+//     IN_PLACE           bool          the cache is changed; else copied with the changes. CACHE 1
+//                                      and 2 are in place
+//     UNIQUE             bool          no two tokens of a batch go to one entry
+//     POSITIONS_WIDE, SLOTS_WIDE
+//                        bool          int64, not int32
+//     ROTATION           int           0 none, 1 HALF, 2 INTERLEAVED; pairs as in rotary.cuh
+//     HEAD_DIM           int           of keys, 1 to 1024; 0: given at launch
+//     HEAD_DIM_V         int           of values; 0 with HEAD_DIM 0
+//     ROTARY_DIM         int           even, at most HEAD_DIM; 0: given at launch, or no rotation
+//     BATCH, TOKENS, HEADS, CACHE_LEN, PAGE_SIZE
+//                        int           1 and up; 0: given at launch
+//     VECTOR_WIDTH, VECTOR_WIDTH_V
+//                        int           power of two, at most 16 bytes of Element; widest access to
+//                                      keys and to values in elements. Divides what is rotated,
+//                                      what is copied, and HEAD_DIM_V, as far as these are baked
+//     HEADS_IN_FLIGHT    int           1 to 8 heads loaded before the first is used
+//     BLOCK_THREADS      int           multiple of 32, at most 1024
+//     PARAM_BYTES        int           size of the launch parameters as the host sees them
+//   angles (angles.cuh)
+//     ANGLES, ATTENTION_FACTOR, SCALING, RULE_BAKED, LOG2_BASE_Q54, INVERSE_FACTOR_Q64, RAMP_LOW,
+//     RAMP_HIGH, RAMP_STEP, RAMP_SHIFT
+//                                      as in rope.cu
+//
+// Grid: x runs over blocks of items, y over groups of heads, those of keys first. In place an item
+// is a new token, and the question is whether a later one takes its entry. Otherwise an item is an
+// entry of the cache, and the question is which token comes there: so each entry of the output is
+// written by one thread, be it copied or new. Both are answered by reading the positions of whole
+// batches.
+//
+// A thread takes one unit of one item, what one access or pair of accesses holds of a head, through
+// heads of its group: through every one, or every 2^abreast_log2 th, so that neighbouring threads
+// work on neighbouring heads where these lie beside each other.
+#include "fajit/angles.cuh"
+#include "fajit/dtype.cuh"
+#include "fajit/order.cuh"
+#include "fajit/positions.cuh"
+#include "fajit/rotary.cuh"
+
+#ifndef FAJIT_INSTANCE
+using Element = float;
+using Cached = float;
+inline constexpr int SCALES = 0, CACHE = 0, ROTATION = 2;
+inline constexpr bool IN_PLACE = true, UNIQUE = false, POSITIONS_WIDE = false, SLOTS_WIDE = false;
+inline constexpr int HEAD_DIM = 64, HEAD_DIM_V = 64, ROTARY_DIM = 64;
+inline constexpr int BATCH = 0, TOKENS = 0, HEADS = 0, CACHE_LEN = 0, PAGE_SIZE = 0;
+inline constexpr int VECTOR_WIDTH = 4, VECTOR_WIDTH_V = 4;
+inline constexpr int HEADS_IN_FLIGHT = 2, BLOCK_THREADS = 128, PARAM_BYTES = 408;
+inline constexpr int ANGLES = fajit::ANGLES_COMPUTED, SCALING = 0;
+inline constexpr double ATTENTION_FACTOR = 1;
+inline constexpr bool RULE_BAKED = true;
+inline constexpr long long LOG2_BASE_Q54 = 239370146084580908LL; // base 10000
+inline constexpr long long INVERSE_FACTOR_Q64 = 0, RAMP_LOW = 0, RAMP_HIGH = 0, RAMP_STEP = 0,
+                           RAMP_SHIFT = 0;
+#endif
+
+namespace kv_update {
+
+using fajit::chunk;
+using fajit::i64;
+using fajit::u64;
+
+inline constexpr int DENSE = 0, SLOTS = 1, BLOCK_TABLE = 2; // CACHE
+inline constexpr bool ROTATES = ROTATION != 0, INTERLEAVED = ROTATION == 2;
+
+// [outer, head, token, dim], strides in elements. Outer is a batch, or a page.
+template <class T> struct tensor {
+    T *data;
+    i64 outer, head, token;
+
+    __device__ __forceinline__ T *row(i64 at_outer, i64 at_head, i64 at_token) const
+    {
+        return data + (at_outer * outer + at_head * head + at_token * token);
+    }
+};
+
+// Keys or values.
+struct part {
+    tensor<const Element> fresh;
+    tensor<Cached> cache, out; // out is the cache when IN_PLACE
+    const float *scale;
+    int dim;
+    int width; // elements of an access, at most VECTOR_WIDTH
+};
+
+// Mirrored by kv_kernel_params in src/ops/kv_update.h.
+struct params {
+    part k, v;
+    const void *positions;
+    i64 positions_stride;
+    const void *slots;
+    i64 slot_count;
+    const int *block_table; // [batch, max_pages]
+    i64 block_table_stride;
+    const float *cos, *sin;     // [max_position, rotary_dim / 2]
+    const float *inv_freq;      // [rotary_dim / 2]
+    unsigned *errors;           // may be null
+    fajit::frequency_rule rule; // unless RULE_BAKED
+    int rotary_dim, max_position;
+    int batch, tokens, heads, cache_len, page_size;
+    int pages, max_pages;
+    int items;           // of a block, at most BLOCK_THREADS
+    int heads_per_group; // a multiple of 2^abreast_log2, or all
+    int groups;          // of grid y, for keys and for values
+    int abreast_log2;    // 2^this neighbouring heads are worked on at once
+};
+static_assert(sizeof(params) == PARAM_BYTES, "host and kernel disagree about the parameters");
+
+// n / d, short when n fits 32 bits, as it nearly always does.
+__device__ __forceinline__ u64 divide(u64 n, unsigned d)
+{
+    return n >> 32 ? n / d : static_cast<unsigned>(n) / d;
+}
+
+__device__ __forceinline__ int tokens_of(const params &p)
+{
+    return TOKENS ? TOKENS : p.tokens;
+}
+
+__device__ __forceinline__ int cache_len_of(const params &p)
+{
+    return CACHE_LEN ? CACHE_LEN : p.cache_len;
+}
+
+__device__ __forceinline__ int page_size_of(const params &p)
+{
+    return PAGE_SIZE ? PAGE_SIZE : p.page_size;
+}
+
+__device__ __forceinline__ int rotary_dim_of(const params &p)
+{
+    return ROTARY_DIM ? ROTARY_DIM : p.rotary_dim;
+}
+
+// --- where a token goes --------------------------------------------------------------------------
+
+inline constexpr i64 PADDING = -1, OUTSIDE = -2; // in place of an entry
+
+// Entries are counted through all batches (SLOTS: all pages), so that equal ones are the same place.
+struct target {
+    i64 batch, position, entry;
+};
+
+// Entries that a batch can have (SLOTS: the pool).
+__device__ __forceinline__ i64 capacity_of(const params &p)
+{
+    if constexpr (CACHE == DENSE)
+        return cache_len_of(p);
+    else
+        return static_cast<i64>(CACHE == SLOTS ? p.pages : p.max_pages) * page_size_of(p);
+}
+
+// Of token n, counted through all batches.
+__device__ __forceinline__ target target_of(const params &p, i64 n)
+{
+    target to{};
+    to.batch = divide(n, tokens_of(p));
+    if constexpr (CACHE != SLOTS || ROTATES)
+        to.position = fajit::load_index<POSITIONS_WIDE>(
+            p.positions, to.batch * p.positions_stride + (n - to.batch * tokens_of(p)));
+    to.entry = CACHE == SLOTS ? fajit::load_index<SLOTS_WIDE>(p.slots, n) : to.position;
+    if (to.entry == -1 || to.position == -1)
+        to.entry = PADDING;
+    else if (to.entry < 0 || to.entry >= capacity_of(p) || to.position < 0 ||
+             (ROTATES && ANGLES == fajit::ANGLES_TABLES && to.position >= p.max_position))
+        to.entry = OUTSIDE;
+    else if (CACHE != SLOTS)
+        to.entry += to.batch * capacity_of(p);
+    return to;
+}
+
+struct place {
+    bool exists;
+    i64 outer, entry; // in the cache
+    i64 position;     // to rotate to
+};
+
+__device__ __forceinline__ void count_error(const params &p)
+{
+    if (p.errors)
+        atomicAdd(p.errors, 1u);
+}
+
+// Of token n. `counts`: of all threads that ask for it, this is the one that reports it.
+__device__ __forceinline__ place place_of_token(const params &p, i64 n, bool counts)
+{
+    const target to = target_of(p, n);
+    bool outside = to.entry == OUTSIDE;
+    place at{to.entry >= 0, to.batch, to.position, to.position};
+    if (CACHE != DENSE && at.exists) {
+        const i64 in_pages = CACHE == SLOTS ? to.entry : to.position;
+        at.outer = divide(in_pages, page_size_of(p));
+        at.entry = in_pages - at.outer * page_size_of(p);
+        if constexpr (CACHE == BLOCK_TABLE) {
+            at.outer =
+                fajit::load_index<false>(p.block_table, to.batch * p.block_table_stride + at.outer);
+            outside = at.outer < 0 || at.outer >= p.pages;
+        }
+    }
+    if (outside && counts)
+        count_error(p);
+    at.exists = at.exists && !outside;
+    return at;
+}
+
+// Of entry n.
+__device__ __forceinline__ place place_of_entry(const params &p, i64 n)
+{
+    const i64 row = divide(n, cache_len_of(p)), entry = n - row * cache_len_of(p);
+    return {true, row, entry, entry};
+}
+
+// --- what a block finds out before it moves anything ---------------------------------------------
+
+struct findings {
+    i64 entry[IN_PLACE ? BLOCK_THREADS : 1];       // of each token
+    bool superseded[IN_PLACE ? BLOCK_THREADS : 1]; // a later token goes to the same entry
+    int last_token[IN_PLACE ? 1 : BLOCK_THREADS];  // that goes to each entry; -1: none
+};
+
+__device__ __forceinline__ bool may_repeat(const params &p)
+{
+    return !UNIQUE && (CACHE == SLOTS || (TOKENS != 1 && p.tokens != 1));
+}
+
+// Reads the tokens behind `first`, up to the end of the last one's batch.
+__device__ __forceinline__ void find_superseded(const params &p, i64 first, int count, findings &to)
+{
+    for (int i = threadIdx.x; i < count; i += BLOCK_THREADS) {
+        to.entry[i] = target_of(p, first + i).entry;
+        to.superseded[i] = false;
+    }
+    __syncthreads(); // before others' entries are compared
+    i64 low = to.entry[0], high = to.entry[0];
+    for (int i = 1; i < count; i++) {
+        low = min(low, to.entry[i]);
+        high = max(high, to.entry[i]);
+    }
+    const i64 tokens = tokens_of(p), rows = divide(first + count - 1, tokens_of(p)) + 1;
+    const i64 end = CACHE == SLOTS ? p.slot_count : rows * tokens;
+    for (i64 n = first + 1 + threadIdx.x; n < end; n += BLOCK_THREADS) {
+        const i64 entry = target_of(p, n).entry;
+        if (entry < 0 || entry < low || entry > high)
+            continue;
+        for (int i = 0; i < count && first + i < n; i++)
+            if (to.entry[i] == entry)
+                to.superseded[i] = true;
+    }
+    __syncthreads(); // before what other threads found is used
+}
+
+// Reads the tokens of the batches that the block's entries belong to.
+__device__ __forceinline__ void find_last_tokens(const params &p, i64 first, int count,
+                                                 findings &to)
+{
+    for (int i = threadIdx.x; i < count; i += BLOCK_THREADS)
+        to.last_token[i] = -1;
+    __syncthreads(); // before tokens are entered
+    const i64 tokens = tokens_of(p), rows = divide(first + count - 1, cache_len_of(p)) + 1;
+    for (i64 n = divide(first, cache_len_of(p)) * tokens + threadIdx.x; n < rows * tokens;
+         n += BLOCK_THREADS) {
+        const target x = target_of(p, n);
+        if (x.entry >= first && x.entry < first + count)
+            atomicMax(&to.last_token[x.entry - first], static_cast<int>(n));
+        // Of all blocks that see a token, the one that has its batch's first entry counts it.
+        const i64 row = x.batch * cache_len_of(p);
+        if (x.entry == OUTSIDE && blockIdx.y == 0 && row >= first && row < first + count)
+            count_error(p);
+    }
+    __syncthreads(); // before what other threads found is used
+}
+
+// --- angles --------------------------------------------------------------------------------------
+
+struct baked_rule {
+    static constexpr int rotary_dim = ROTARY_DIM ? ROTARY_DIM : 2, scaling = SCALING;
+    static constexpr u64 log2_base = static_cast<u64>(LOG2_BASE_Q54);
+    static constexpr fajit::frequency_rule value = {log2_base / rotary_dim,
+                                                    static_cast<u64>(INVERSE_FACTOR_Q64),
+                                                    static_cast<u64>(RAMP_LOW),
+                                                    static_cast<u64>(RAMP_HIGH),
+                                                    static_cast<u64>(RAMP_STEP),
+                                                    static_cast<int>(RAMP_SHIFT),
+                                                    static_cast<unsigned>(log2_base % rotary_dim)};
+};
+
+template <int PAIRS>
+__device__ __forceinline__ fajit::angles<PAIRS> angles_of(const params &p, i64 at, int pair)
+{
+    const fajit::one_position position{at};
+    fajit::angles<PAIRS> by;
+    if constexpr (ANGLES == fajit::ANGLES_TABLES) {
+        const fajit::angle_tables tables = {p.cos, p.sin, p.max_position, rotary_dim_of(p) / 2};
+        by = fajit::table_angles<PAIRS>(tables, position, pair);
+    } else if constexpr (ANGLES == fajit::ANGLES_FREQUENCIES) {
+        by = fajit::vector_angles<PAIRS>(p.inv_freq, position, pair);
+    } else {
+        u64 frequency[PAIRS];
+        if constexpr (RULE_BAKED)
+            fajit::load_baked_frequencies<baked_rule>(pair, frequency);
+        else
+            fajit::make_frequencies<SCALING>(p.rule, rotary_dim_of(p), pair, frequency);
+        by = fajit::frequency_angles<PAIRS>(frequency, position, pair);
+    }
+    fajit::adjust<false>(by, static_cast<float>(ATTENTION_FACTOR));
+    return by;
+}
+
+// --- units ---------------------------------------------------------------------------------------
+
+// V neighbours that are not rotated: the counterpart of pair_chunks.
+template <class T, int V> struct plain_chunk {
+    static constexpr int chunks = 1, pairs = 1, bytes = V * static_cast<int>(sizeof(T));
+
+    struct values {
+        float x[1][V];
+
+        __device__ __forceinline__ void rotate(const fajit::angles<1> &) {}
+    };
+
+    chunk<bytes> x[1];
+
+    static __device__ __forceinline__ int distance(int)
+    {
+        return 0;
+    }
+
+    static __device__ __forceinline__ int offset(int index)
+    {
+        return index * V;
+    }
+
+    template <bool CONSTANT> __device__ __forceinline__ void load(const T *from, int)
+    {
+        x[0] = CONSTANT ? fajit::load_constant<bytes>(from) : fajit::load<bytes>(from);
+    }
+
+    __device__ __forceinline__ void store(T *to, int) const
+    {
+        fajit::store(to, x[0]);
+    }
+
+    __device__ __forceinline__ values unpacked() const
+    {
+        values to;
+        fajit::unpack<T, V>(x[0], to.x[0]);
+        return to;
+    }
+};
+
+template <class T, int V, bool ROTATED> struct unit_type {
+    using type = plain_chunk<T, V>;
+};
+
+template <class T, int V> struct unit_type<T, V, true> {
+    using type = fajit::pair_chunks<T, V, INTERLEAVED>;
+};
+
+template <class T, int V, bool ROTATED> using unit = typename unit_type<T, V, ROTATED>::type;
+
+// Which heads a thread takes, and what of them.
+struct share {
+    int first, left; // heads, 2^abreast_log2 apart
+    int offset;      // elements from the beginning of a head
+    int distance;    // elements between two accesses to it
+};
+
+// `index`: of the units of this kind.
+template <class Unit, bool ROTATED>
+__device__ __forceinline__ share share_of(const params &p, bool keys, int slot, int index)
+{
+    const int group = static_cast<int>(blockIdx.y) - (keys ? 0 : p.groups);
+    const int first = group * p.heads_per_group + slot;
+    const int past = min((group + 1) * p.heads_per_group, HEADS ? HEADS : p.heads);
+    const int begin = keys && ROTATES && !ROTATED ? rotary_dim_of(p) : 0;
+    return {first, (past - first + (1 << p.abreast_log2) - 1) >> p.abreast_log2,
+            begin + Unit::offset(index), Unit::distance(rotary_dim_of(p))};
+}
+
+// --- moving a unit through its heads -------------------------------------------------------------
+
+// An entry that no token comes to.
+template <class Unit>
+__device__ __forceinline__ void keep(const params &p, const part &x, const place &at, share h)
+{
+    const Cached *from = x.cache.row(at.outer, h.first, at.entry) + h.offset;
+    Cached *to = x.out.row(at.outer, h.first, at.entry) + h.offset;
+    for (; h.left > 0; h.left -= HEADS_IN_FLIGHT) {
+        Unit old[HEADS_IN_FLIGHT];
+#pragma unroll
+        for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
+            if (i < h.left)
+                old[i].template load<true>(from, h.distance);
+            from += x.cache.head << p.abreast_log2;
+        }
+#pragma unroll
+        for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
+            if (i < h.left)
+                old[i].store(to, h.distance);
+            to += x.out.head << p.abreast_log2;
+        }
+    }
+}
+
+// What is neither rotated nor quantized keeps its bits.
+template <bool ROTATED, int V, class Unit>
+__device__ __forceinline__ void store_new(const Unit &x, const fajit::angles<Unit::pairs> &by,
+                                          const float *scale, Cached *to, int distance)
+{
+    if constexpr (!ROTATED && sizeof(Cached) == sizeof(Element)) {
+        x.store(to, distance);
+    } else {
+        typename Unit::values y = x.unpacked();
+        y.rotate(by);
+        const float divisor =
+            SCALES ? __uint_as_float(fajit::load_constant<4>(scale).word[0]) : 1.0f;
+#pragma unroll
+        for (int c = 0; c < Unit::chunks; c++) {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                y.x[c][i] = SCALES ? __fdiv_rn(y.x[c][i], divisor) : y.x[c][i];
+            fajit::store(to + c * distance, fajit::pack<Cached, V>(y.x[c]));
+        }
+    }
+}
+
+// Token n; `find_place` tells where it goes.
+template <bool ROTATED, int V, class Unit, class FindPlace>
+__device__ __forceinline__ void write(const params &p, const part &x, i64 n, share h, int index,
+                                      FindPlace find_place)
+{
+    const i64 batch = divide(n, tokens_of(p));
+    const Element *from = x.fresh.row(batch, h.first, n - batch * tokens_of(p)) + h.offset;
+    const float *scale = x.scale + (SCALES == 2 ? h.first : 0);
+    Cached *to = nullptr;
+    fajit::angles<Unit::pairs> by;
+#pragma unroll 1 // no peeling: it would let the compiler put the angles before the first loads
+    for (; h.left > 0; h.left -= HEADS_IN_FLIGHT) {
+        Unit fresh[HEADS_IN_FLIGHT];
+#pragma unroll
+        for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
+            if (i < h.left)
+                fresh[i].template load<true>(from, h.distance);
+            from += x.fresh.head << p.abreast_log2;
+        }
+        if (!to) { // here, while the first heads are on their way
+            const place at = find_place();
+            if (!at.exists)
+                return;
+            to = (IN_PLACE ? x.cache : x.out).row(at.outer, h.first, at.entry) + h.offset;
+            if constexpr (ROTATED)
+                by = angles_of<Unit::pairs>(p, at.position, index * Unit::pairs);
+        }
+#pragma unroll
+        for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
+            if (i < h.left)
+                store_new<ROTATED, V>(fresh[i], by, scale, to, h.distance);
+            to += (IN_PLACE ? x.cache : x.out).head << p.abreast_log2;
+            scale += SCALES == 2 ? 1 << p.abreast_log2 : 0;
+        }
+    }
+}
+
+// --- a block -------------------------------------------------------------------------------------
+
+struct item {
+    i64 n;           // a token, or an entry
+    bool superseded; // of a token
+    bool counts;     // of a token: this thread reports that it is outside
+    int last_token;  // of an entry
+};
+
+// Unit `index` of those that are ROTATED, or of the others.
+template <int V, bool KEYS, bool ROTATED>
+__device__ __forceinline__ void move(const params &p, const item &it, int slot, int index)
+{
+    using fresh_unit = unit<Element, V, ROTATED>;
+    using old_unit = unit<Cached, V, ROTATED>;
+    const part &x = KEYS ? p.k : p.v;
+    const share h = share_of<fresh_unit, ROTATED>(p, KEYS, slot, index);
+    if constexpr (IN_PLACE) {
+        write<ROTATED, V, fresh_unit>(p, x, it.n, h, index, [&]() {
+            place at = place_of_token(p, it.n, it.counts);
+            at.exists = at.exists && !it.superseded;
+            return at;
+        });
+    } else if (it.last_token >= 0) {
+        write<ROTATED, V, fresh_unit>(p, x, it.last_token, h, index,
+                                      [&]() { return place_of_entry(p, it.n); });
+    } else {
+        keep<old_unit>(p, x, place_of_entry(p, it.n), h);
+    }
+}
+
+// One body for each width that pointers and strides can ask for; every thread of a block takes the
+// same.
+template <int V, bool KEYS>
+__device__ __forceinline__ void move_items(const params &p, i64 first, int count,
+                                           const findings &found)
+{
+    const part &x = KEYS ? p.k : p.v;
+    if constexpr (V > 1) {
+        if (x.width < V) {
+            move_items<V / 2, KEYS>(p, first, count, found);
+            return;
+        }
+    }
+    constexpr bool rotates = KEYS && ROTATES;
+    constexpr bool rotates_all = rotates && HEAD_DIM && HEAD_DIM == ROTARY_DIM;
+    constexpr int pairs = unit<Element, V, rotates>::pairs;
+    const int dim = KEYS ? (HEAD_DIM ? HEAD_DIM : x.dim) : (HEAD_DIM_V ? HEAD_DIM_V : x.dim);
+    const int rotated_dim = rotates ? rotary_dim_of(p) : 0, rotated = rotated_dim / (2 * pairs);
+    const int units = rotated + (dim - rotated_dim) / V;
+    for (int w = threadIdx.x; w < (count * units) << p.abreast_log2; w += BLOCK_THREADS) {
+        const int head = w / units, index = w - head * units;
+        const int i = head >> p.abreast_log2, slot = head - (i << p.abreast_log2);
+        item it{first + i, false, slot == 0 && index == 0 && blockIdx.y == 0, -1};
+        if constexpr (!IN_PLACE)
+            it.last_token = found.last_token[i];
+        else if (may_repeat(p))
+            it.superseded = found.superseded[i];
+        if (rotates_all || (rotates && index < rotated))
+            move<V, KEYS, rotates>(p, it, slot, index);
+        else if constexpr (!rotates_all)
+            move<V, KEYS, false>(p, it, slot, index - rotated);
+    }
+}
+
+__device__ __forceinline__ void update(const params &p)
+{
+    __shared__ findings found;
+    const i64 batch = BATCH ? BATCH : p.batch;
+    const i64 items =
+        CACHE == SLOTS ? p.slot_count : batch * (IN_PLACE ? tokens_of(p) : cache_len_of(p));
+    const i64 first = static_cast<i64>(blockIdx.x) * p.items;
+    const int count = static_cast<int>(min(static_cast<i64>(p.items), items - first));
+    if constexpr (!IN_PLACE)
+        find_last_tokens(p, first, count, found);
+    else if (may_repeat(p))
+        find_superseded(p, first, count, found);
+    if (blockIdx.y < static_cast<unsigned>(p.groups))
+        move_items<VECTOR_WIDTH, true>(p, first, count, found);
+    else
+        move_items<VECTOR_WIDTH_V, false>(p, first, count, found);
+}
+
+} // namespace kv_update
+
+// The least number of blocks keeps ptxas from spilling to fit in more; it binds at 128 registers.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    fajit_kv_update(const __grid_constant__ kv_update::params p)
+{
+    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
+    kv_update::update(p);
+    fajit::let_successor_start();
+}
