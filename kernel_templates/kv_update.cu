@@ -36,10 +36,11 @@
 //                                      as in rope.cu
 //
 // Grid: x runs over blocks of items, y over groups of heads, those of keys first. In place an item
-// is a new token, and the question is whether a later one takes its entry. Otherwise an item is an
-// entry of the cache, and the question is which token comes there: so each entry of the output is
-// written by one thread, be it copied or new. Both are answered by reading the positions of whole
-// batches.
+// is a new token, and the question is whether a later one takes its entry: the threads that move it
+// look at the tokens behind it together, while what they will store is on its way. Otherwise an item
+// is an entry of the cache, and the question is which token comes there, so that each entry of the
+// output is written by one thread, be it copied or new: the block looks at the tokens of whole
+// batches before anything else.
 //
 // A thread takes one unit of one item, what one access or pair of accesses holds of a head, through
 // heads of its group: through every one, or every 2^abreast_log2 th, so that neighbouring threads
@@ -112,7 +113,9 @@ struct params {
     int rotary_dim, max_position;
     int batch, tokens, heads, cache_len, page_size;
     int pages, max_pages;
-    int items;           // of a block, at most BLOCK_THREADS
+    int indices_aligned; // positions (SLOTS: slots) of a batch can be read 16 bytes at a time
+    int items;           // of a block, at most BLOCK_THREADS; in place several only where all of
+                         // their units have a thread of their own
     int heads_per_group; // a multiple of 2^abreast_log2, or all
     int groups;          // of grid y, for keys and for values
     int abreast_log2;    // 2^this neighbouring heads are worked on at once
@@ -182,10 +185,12 @@ __device__ __forceinline__ target target_of(const params &p, i64 n)
     return to;
 }
 
+inline constexpr target NOWHERE = {0, -1, PADDING};
+
 struct place {
-    bool exists;
-    i64 outer, entry; // in the cache
-    i64 position;     // to rotate to
+    bool exists, outside; // or neither: nothing is written, and that is no error
+    i64 outer, entry;     // in the cache
+    i64 position;         // to rotate to
 };
 
 __device__ __forceinline__ void count_error(const params &p)
@@ -194,12 +199,10 @@ __device__ __forceinline__ void count_error(const params &p)
         atomicAdd(p.errors, 1u);
 }
 
-// Of token n. `counts`: of all threads that ask for it, this is the one that reports it.
-__device__ __forceinline__ place place_of_token(const params &p, i64 n, bool counts)
+// Of a token.
+__device__ __forceinline__ place place_of(const params &p, const target &to)
 {
-    const target to = target_of(p, n);
-    bool outside = to.entry == OUTSIDE;
-    place at{to.entry >= 0, to.batch, to.position, to.position};
+    place at{to.entry >= 0, to.entry == OUTSIDE, to.batch, to.position, to.position};
     if (CACHE != DENSE && at.exists) {
         const i64 in_pages = CACHE == SLOTS ? to.entry : to.position;
         at.outer = divide(in_pages, page_size_of(p));
@@ -207,12 +210,10 @@ __device__ __forceinline__ place place_of_token(const params &p, i64 n, bool cou
         if constexpr (CACHE == BLOCK_TABLE) {
             at.outer =
                 fajit::load_index<false>(p.block_table, to.batch * p.block_table_stride + at.outer);
-            outside = at.outer < 0 || at.outer >= p.pages;
+            at.outside = at.outer < 0 || at.outer >= p.pages;
+            at.exists = !at.outside;
         }
     }
-    if (outside && counts)
-        count_error(p);
-    at.exists = at.exists && !outside;
     return at;
 }
 
@@ -220,55 +221,80 @@ __device__ __forceinline__ place place_of_token(const params &p, i64 n, bool cou
 __device__ __forceinline__ place place_of_entry(const params &p, i64 n)
 {
     const i64 row = divide(n, cache_len_of(p)), entry = n - row * cache_len_of(p);
-    return {true, row, entry, entry};
+    return {true, false, row, entry, entry};
 }
 
-// --- what a block finds out before it moves anything ---------------------------------------------
+// --- what a block finds out about its items ------------------------------------------------------
 
 struct findings {
-    i64 entry[IN_PLACE ? BLOCK_THREADS : 1];       // of each token
-    bool superseded[IN_PLACE ? BLOCK_THREADS : 1]; // a later token goes to the same entry
-    int last_token[IN_PLACE ? 1 : BLOCK_THREADS];  // that goes to each entry; -1: none
+    int superseded[IN_PLACE ? BLOCK_THREADS : 1]; // not 0: a later token goes to the same entry
+    int last_token[IN_PLACE ? 1 : BLOCK_THREADS]; // that goes to each entry; -1: none
 };
+
+__device__ __forceinline__ void clear(findings &to)
+{
+    if constexpr (IN_PLACE)
+        to.superseded[threadIdx.x] = 0;
+    else
+        to.last_token[threadIdx.x] = -1;
+    __syncthreads(); // before anything is entered
+}
 
 __device__ __forceinline__ bool may_repeat(const params &p)
 {
-    return !UNIQUE && (CACHE == SLOTS || (TOKENS != 1 && p.tokens != 1));
+    return !UNIQUE && (CACHE == SLOTS ? p.slot_count != 1 : TOKENS != 1 && p.tokens != 1);
 }
 
-// Reads the tokens behind `first`, up to the end of the last one's batch.
-__device__ __forceinline__ void find_superseded(const params &p, i64 first, int count, findings &to)
+// A token and those that look with one another whether it is superseded.
+struct lookout {
+    i64 n;
+    int rank, ranks;
+};
+
+// Whether a token behind this one goes to the same entry, of those that this rank looks at. W
+// indices are read at once.
+template <int W>
+__device__ __forceinline__ bool sees_later(const params &p, const lookout &my, const target &to)
 {
-    for (int i = threadIdx.x; i < count; i += BLOCK_THREADS) {
-        to.entry[i] = target_of(p, first + i).entry;
-        to.superseded[i] = false;
+    constexpr bool slots = CACHE == SLOTS;
+    constexpr int words = (slots ? SLOTS_WIDE : POSITIONS_WIDE) ? 2 : 1;
+    const i64 begin = slots ? 0 : to.batch * tokens_of(p); // of the tokens that are compared
+    const i64 count = slots ? p.slot_count : tokens_of(p), own = my.n - begin;
+    const unsigned *indices = static_cast<const unsigned *>(slots ? p.slots : p.positions) +
+                              (slots ? 0 : to.batch * p.positions_stride * words);
+    const u64 index = slots ? to.entry : to.position;
+    bool sees = false;
+#pragma unroll 2
+    for (i64 at = (own + 1) / W + my.rank; at * W < count; at += my.ranks) {
+        const auto x = fajit::load_constant<4 * words * W>(indices + at * W * words);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            const bool same = x.word[i * words] == static_cast<unsigned>(index) &&
+                              x.word[i * words + words - 1] ==
+                                  static_cast<unsigned>(words == 2 ? index >> 32 : index);
+            const i64 n = at * W + i;
+            if (same && n > own && (!slots || !ROTATES || target_of(p, n).entry == to.entry))
+                sees = true;
+        }
     }
-    __syncthreads(); // before others' entries are compared
-    i64 low = to.entry[0], high = to.entry[0];
-    for (int i = 1; i < count; i++) {
-        low = min(low, to.entry[i]);
-        high = max(high, to.entry[i]);
-    }
-    const i64 tokens = tokens_of(p), rows = divide(first + count - 1, tokens_of(p)) + 1;
-    const i64 end = CACHE == SLOTS ? p.slot_count : rows * tokens;
-    for (i64 n = first + 1 + threadIdx.x; n < end; n += BLOCK_THREADS) {
-        const i64 entry = target_of(p, n).entry;
-        if (entry < 0 || entry < low || entry > high)
-            continue;
-        for (int i = 0; i < count && first + i < n; i++)
-            if (to.entry[i] == entry)
-                to.superseded[i] = true;
-    }
-    __syncthreads(); // before what other threads found is used
+    return sees;
+}
+
+// Every thread of the block calls this once, one without a token with a target that is none.
+__device__ __forceinline__ void look(const params &p, const lookout &my, const target &to,
+                                     int &superseded)
+{
+    constexpr int widest = (CACHE == SLOTS ? SLOTS_WIDE : POSITIONS_WIDE) ? 2 : 4;
+    if (to.entry >= 0 &&
+        (p.indices_aligned ? sees_later<widest>(p, my, to) : sees_later<1>(p, my, to)))
+        atomicOr(&superseded, 1);
+    __syncthreads(); // before what other threads saw is used
 }
 
 // Reads the tokens of the batches that the block's entries belong to.
 __device__ __forceinline__ void find_last_tokens(const params &p, i64 first, int count,
                                                  findings &to)
 {
-    for (int i = threadIdx.x; i < count; i += BLOCK_THREADS)
-        to.last_token[i] = -1;
-    __syncthreads(); // before tokens are entered
     const i64 tokens = tokens_of(p), rows = divide(first + count - 1, cache_len_of(p)) + 1;
     for (i64 n = divide(first, cache_len_of(p)) * tokens + threadIdx.x; n < rows * tokens;
          n += BLOCK_THREADS) {
@@ -437,10 +463,12 @@ __device__ __forceinline__ void store_new(const Unit &x, const fajit::angles<Uni
     }
 }
 
-// Token n; `find_place` tells where it goes.
-template <bool ROTATED, int V, class Unit, class FindPlace>
+// Token n. `find_place` tells where it goes, and `is_written` whether it does: every thread calls
+// both once, also one without heads. A place that does not exist comes from nowhere and is not
+// written.
+template <bool ROTATED, int V, class Unit, class FindPlace, class IsWritten>
 __device__ __forceinline__ void write(const params &p, const part &x, i64 n, share h, int index,
-                                      FindPlace find_place)
+                                      FindPlace find_place, IsWritten is_written)
 {
     const i64 batch = divide(n, tokens_of(p));
     const Element *from = x.fresh.row(batch, h.first, n - batch * tokens_of(p)) + h.offset;
@@ -448,7 +476,7 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
     Cached *to = nullptr;
     fajit::angles<Unit::pairs> by;
 #pragma unroll 1 // no peeling: it would let the compiler put the angles before the first loads
-    for (; h.left > 0; h.left -= HEADS_IN_FLIGHT) {
+    do {
         Unit fresh[HEADS_IN_FLIGHT];
 #pragma unroll
         for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
@@ -458,11 +486,11 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
         }
         if (!to) { // here, while the first heads are on their way
             const place at = find_place();
-            if (!at.exists)
-                return;
-            to = (IN_PLACE ? x.cache : x.out).row(at.outer, h.first, at.entry) + h.offset;
             if constexpr (ROTATED)
                 by = angles_of<Unit::pairs>(p, at.position, index * Unit::pairs);
+            if (!is_written(at))
+                return;
+            to = (IN_PLACE ? x.cache : x.out).row(at.outer, h.first, at.entry) + h.offset;
         }
 #pragma unroll
         for (int i = 0; i < HEADS_IN_FLIGHT; i++) {
@@ -471,45 +499,56 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
             to += (IN_PLACE ? x.cache : x.out).head << p.abreast_log2;
             scale += SCALES == 2 ? 1 << p.abreast_log2 : 0;
         }
-    }
+        h.left -= HEADS_IN_FLIGHT;
+    } while (h.left > 0);
 }
 
 // --- a block -------------------------------------------------------------------------------------
 
 struct item {
-    i64 n;           // a token, or an entry
-    bool superseded; // of a token
-    bool counts;     // of a token: this thread reports that it is outside
-    int last_token;  // of an entry
+    i64 n;          // a token, or an entry
+    bool idle;      // there is none: the thread only waits with the others
+    bool counts;    // of a token: this thread reports that it is outside
+    int last_token; // of an entry
 };
 
-// Unit `index` of those that are ROTATED, or of the others.
-template <int V, bool KEYS, bool ROTATED>
-__device__ __forceinline__ void move(const params &p, const item &it, int slot, int index)
+// Unit `index` of those that are ROTATED, or of the others. `is_superseded` tells it of a target.
+template <int V, bool KEYS, bool ROTATED, class IsSuperseded>
+__device__ __forceinline__ void move(const params &p, const item &it, int slot, int index,
+                                     IsSuperseded is_superseded)
 {
     using fresh_unit = unit<Element, V, ROTATED>;
     using old_unit = unit<Cached, V, ROTATED>;
     const part &x = KEYS ? p.k : p.v;
-    const share h = share_of<fresh_unit, ROTATED>(p, KEYS, slot, index);
+    share h = share_of<fresh_unit, ROTATED>(p, KEYS, slot, index);
     if constexpr (IN_PLACE) {
-        write<ROTATED, V, fresh_unit>(p, x, it.n, h, index, [&]() {
-            place at = place_of_token(p, it.n, it.counts);
-            at.exists = at.exists && !it.superseded;
-            return at;
-        });
+        h.left = it.idle ? 0 : h.left;
+        target to;
+        write<ROTATED, V, fresh_unit>(
+            p, x, it.n, h, index,
+            [&]() {
+                to = it.idle ? NOWHERE : target_of(p, it.n);
+                return place_of(p, to);
+            },
+            [&](const place &at) {
+                const bool superseded = is_superseded(to);
+                if (at.outside && it.counts)
+                    count_error(p);
+                return at.exists && !superseded;
+            });
     } else if (it.last_token >= 0) {
-        write<ROTATED, V, fresh_unit>(p, x, it.last_token, h, index,
-                                      [&]() { return place_of_entry(p, it.n); });
+        write<ROTATED, V, fresh_unit>(
+            p, x, it.last_token, h, index, [&]() { return place_of_entry(p, it.n); },
+            [](const place &) { return true; });
     } else {
         keep<old_unit>(p, x, place_of_entry(p, it.n), h);
     }
 }
 
 // One body for each width that pointers and strides can ask for; every thread of a block takes the
-// same.
+// same. In place all threads go round together, for they wait for each other in the first round.
 template <int V, bool KEYS>
-__device__ __forceinline__ void move_items(const params &p, i64 first, int count,
-                                           const findings &found)
+__device__ __forceinline__ void move_items(const params &p, i64 first, int count, findings &found)
 {
     const part &x = KEYS ? p.k : p.v;
     if constexpr (V > 1) {
@@ -523,25 +562,38 @@ __device__ __forceinline__ void move_items(const params &p, i64 first, int count
     constexpr int pairs = unit<Element, V, rotates>::pairs;
     const int dim = KEYS ? (HEAD_DIM ? HEAD_DIM : x.dim) : (HEAD_DIM_V ? HEAD_DIM_V : x.dim);
     const int rotated_dim = rotates ? rotary_dim_of(p) : 0, rotated = rotated_dim / (2 * pairs);
-    const int units = rotated + (dim - rotated_dim) / V;
-    for (int w = threadIdx.x; w < (count * units) << p.abreast_log2; w += BLOCK_THREADS) {
-        const int head = w / units, index = w - head * units;
+    const int units = rotated + (dim - rotated_dim) / V, threads = units << p.abreast_log2;
+    const int me = threadIdx.x;
+    for (int begin = 0; begin + (IN_PLACE ? 0 : me) < count * threads; begin += BLOCK_THREADS) {
+        const int w = begin + me, head = w / units, index = w - head * units;
         const int i = head >> p.abreast_log2, slot = head - (i << p.abreast_log2);
-        item it{first + i, false, slot == 0 && index == 0 && blockIdx.y == 0, -1};
+        item it{first + i, i >= count, slot == 0 && index == 0 && blockIdx.y == 0, -1};
         if constexpr (!IN_PLACE)
             it.last_token = found.last_token[i];
-        else if (may_repeat(p))
-            it.superseded = found.superseded[i];
-        if (rotates_all || (rotates && index < rotated))
-            move<V, KEYS, rotates>(p, it, slot, index);
-        else if constexpr (!rotates_all)
-            move<V, KEYS, false>(p, it, slot, index - rotated);
+        const auto is_superseded = [&](const target &to) {
+            if (!may_repeat(p))
+                return false;
+            if (begin == 0) // later rounds move more of the same token
+                look(p, {it.n, w - i * threads, min(threads, BLOCK_THREADS)}, to,
+                     found.superseded[i]);
+            return found.superseded[i] != 0;
+        };
+        if constexpr (rotates_all || !rotates) {
+            move<V, KEYS, rotates>(p, it, slot, index, is_superseded);
+        } else { // the threads part here, so that they have to wait before
+            const bool superseded =
+                IN_PLACE && is_superseded(it.idle ? NOWHERE : target_of(p, it.n));
+            const auto known = [=](const target &) { return superseded; };
+            if (index < rotated)
+                move<V, KEYS, true>(p, it, slot, index, known);
+            else
+                move<V, KEYS, false>(p, it, slot, index - rotated, known);
+        }
     }
 }
 
-__device__ __forceinline__ void update(const params &p)
+__device__ __forceinline__ void update(const params &p, findings &found)
 {
-    __shared__ findings found;
     const i64 batch = BATCH ? BATCH : p.batch;
     const i64 items =
         CACHE == SLOTS ? p.slot_count : batch * (IN_PLACE ? tokens_of(p) : cache_len_of(p));
@@ -549,8 +601,6 @@ __device__ __forceinline__ void update(const params &p)
     const int count = static_cast<int>(min(static_cast<i64>(p.items), items - first));
     if constexpr (!IN_PLACE)
         find_last_tokens(p, first, count, found);
-    else if (may_repeat(p))
-        find_superseded(p, first, count, found);
     if (blockIdx.y < static_cast<unsigned>(p.groups))
         move_items<VECTOR_WIDTH, true>(p, first, count, found);
     else
@@ -563,7 +613,10 @@ __device__ __forceinline__ void update(const params &p)
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     fajit_kv_update(const __grid_constant__ kv_update::params p)
 {
+    __shared__ kv_update::findings found;
+    if (!IN_PLACE || kv_update::may_repeat(p))
+        kv_update::clear(found);
     fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
-    kv_update::update(p);
+    kv_update::update(p, found);
     fajit::let_successor_start();
 }

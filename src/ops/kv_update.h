@@ -40,7 +40,7 @@ typedef struct kv_kernel_params {
     int32_t rotary_dim, max_position;
     int32_t batch, tokens, heads, cache_len, page_size;
     int32_t pages, max_pages;
-    int32_t items, heads_per_group, groups, abreast_log2;
+    int32_t indices_aligned, items, heads_per_group, groups, abreast_log2;
 } kv_kernel_params;
 
 /* The largest power of two that divides value, at most limit (one itself). */

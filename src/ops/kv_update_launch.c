@@ -309,6 +309,18 @@ static fa_status make_views(const fa_kv_update_spec *s, const fa_kv_update_args 
 
 /* --- the grid --- */
 
+/* Whether the indices that tell of repeated entries fill accesses of 16 bytes, in each batch. */
+static bool indices_are_aligned(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                const sizes *n)
+{
+    const bool slots = s->cache == FA_KV_SLOTS;
+    const uint64_t bytes = (uint64_t)index_bytes(slots ? s->slot_type : s->position_type);
+    const uint64_t stride = n->batch > 1 ? (uint64_t)a->positions_stride : 0;
+    const uint64_t bits = slots ? (uintptr_t)a->slots | (uint64_t)n->slots * bytes
+                                : (uintptr_t)a->positions | (stride | (uint64_t)n->tokens) * bytes;
+    return bits % 16 == 0;
+}
+
 static int64_t divide_up(int64_t n, int64_t d)
 {
     return (n + d - 1) / d;
@@ -397,15 +409,14 @@ static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units
     return log2;
 }
 
-/* Items of a block: as many as give each thread one unit. More where a block has many tokens to
- * look at, as long as there are blocks for all multiprocessors several times over. */
+/* Items of a block: as many as give each thread one unit. Not in place more where a block has many
+ * tokens to look at, as long as there are blocks for all multiprocessors several times over. */
 static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t items,
                             int64_t threads_each, int32_t multiprocessors)
 {
-    const int64_t looked_at = s->cache == FA_KV_SLOTS ? n->slots : n->tokens;
     int64_t of_block = threads_each < KV_BLOCK_THREADS ? KV_BLOCK_THREADS / threads_each : 1;
-    while (!(s->in_place && s->unique) && of_block < KV_BLOCK_THREADS / 2 &&
-           looked_at > 4 * of_block && items / (2 * of_block) >= 8 * (int64_t)multiprocessors)
+    while (!s->in_place && of_block < KV_BLOCK_THREADS / 2 && n->tokens > 4 * of_block &&
+           items / (2 * of_block) >= 8 * (int64_t)multiprocessors)
         of_block *= 2;
     return of_block;
 }
@@ -473,7 +484,8 @@ static void fill_params(const fa_kv_update_spec *s, const fa__plan *p, const fa_
                             .cache_len = s->cache == FA_KV_DENSE ? (int32_t)n->entries : 0,
                             .page_size = s->cache == FA_KV_DENSE ? 0 : (int32_t)n->entries,
                             .pages = a->pages,
-                            .max_pages = a->max_pages};
+                            .max_pages = a->max_pages,
+                            .indices_aligned = indices_are_aligned(s, a, n)};
     fill_part(&k->k, v, 0, n->head_dim, choose_width(s, p, a, n, v, 0), a->k_scale);
     fill_part(&k->v, v, 1, n->head_dim_v, choose_width(s, p, a, n, v, 1), a->v_scale);
 }
