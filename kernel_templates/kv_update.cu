@@ -148,6 +148,14 @@ __device__ __forceinline__ int rotary_dim_of(const params &p)
     return ROTARY_DIM ? ROTARY_DIM : p.rotary_dim;
 }
 
+// Called before a thread touches global memory, and behind what it can compute without: a successor's
+// blocks do that while this kernel's still work. More than once is no harm.
+__device__ __forceinline__ void begin_memory()
+{
+    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
+    fajit::let_successor_start();
+}
+
 // --- where a token goes --------------------------------------------------------------------------
 
 inline constexpr i64 PADDING = -1, OUTSIDE = -2; // in place of an entry
@@ -251,29 +259,38 @@ struct lookout {
     int rank, ranks;
 };
 
+// Counts the tokens that are compared: those of a batch, or all that have slots.
+template <int> struct count_type {
+    using type = int;
+};
+
+template <> struct count_type<SLOTS> {
+    using type = i64;
+};
+
 // Whether a token behind this one goes to the same entry, of those that this rank looks at. W
 // indices are read at once.
 template <int W>
 __device__ __forceinline__ bool sees_later(const params &p, const lookout &my, const target &to)
 {
+    using number = count_type<CACHE>::type;
     constexpr bool slots = CACHE == SLOTS;
     constexpr int words = (slots ? SLOTS_WIDE : POSITIONS_WIDE) ? 2 : 1;
-    const i64 begin = slots ? 0 : to.batch * tokens_of(p); // of the tokens that are compared
-    const i64 count = slots ? p.slot_count : tokens_of(p), own = my.n - begin;
+    const i64 begin = slots ? 0 : to.batch * tokens_of(p);
+    const number count = slots ? p.slot_count : tokens_of(p), own = my.n - begin;
     const unsigned *indices = static_cast<const unsigned *>(slots ? p.slots : p.positions) +
                               (slots ? 0 : to.batch * p.positions_stride * words);
     const u64 index = slots ? to.entry : to.position;
     bool sees = false;
-#pragma unroll 2
-    for (i64 at = (own + 1) / W + my.rank; at * W < count; at += my.ranks) {
-        const auto x = fajit::load_constant<4 * words * W>(indices + at * W * words);
+#pragma unroll 1
+    for (number n = (own + 1) / W * W + my.rank * W; n < count; n += my.ranks * W) {
+        const auto x = fajit::load_constant<4 * words * W>(indices + n * words);
 #pragma unroll
         for (int i = 0; i < W; i++) {
             const bool same = x.word[i * words] == static_cast<unsigned>(index) &&
-                              x.word[i * words + words - 1] ==
-                                  static_cast<unsigned>(words == 2 ? index >> 32 : index);
-            const i64 n = at * W + i;
-            if (same && n > own && (!slots || !ROTATES || target_of(p, n).entry == to.entry))
+                              (words == 1 || x.word[i * words + words - 1] == index >> 32);
+            if (same && n + i > own &&
+                (!slots || !ROTATES || target_of(p, n + i).entry == to.entry))
                 sees = true;
         }
     }
@@ -296,6 +313,7 @@ __device__ __forceinline__ void find_last_tokens(const params &p, i64 first, int
                                                  findings &to)
 {
     const i64 tokens = tokens_of(p), rows = divide(first + count - 1, cache_len_of(p)) + 1;
+    begin_memory();
     for (i64 n = divide(first, cache_len_of(p)) * tokens + threadIdx.x; n < rows * tokens;
          n += BLOCK_THREADS) {
         const target x = target_of(p, n);
@@ -475,6 +493,8 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
     const float *scale = x.scale + (SCALES == 2 ? h.first : 0);
     Cached *to = nullptr;
     fajit::angles<Unit::pairs> by;
+    if constexpr (IN_PLACE)
+        begin_memory();
 #pragma unroll 1 // no peeling: it would let the compiler put the angles before the first loads
     do {
         Unit fresh[HEADS_IN_FLIGHT];
@@ -581,8 +601,11 @@ __device__ __forceinline__ void move_items(const params &p, i64 first, int count
         if constexpr (rotates_all || !rotates) {
             move<V, KEYS, rotates>(p, it, slot, index, is_superseded);
         } else { // the threads part here, so that they have to wait before
-            const bool superseded =
-                IN_PLACE && is_superseded(it.idle ? NOWHERE : target_of(p, it.n));
+            bool superseded = false;
+            if constexpr (IN_PLACE) {
+                begin_memory();
+                superseded = is_superseded(it.idle ? NOWHERE : target_of(p, it.n));
+            }
             const auto known = [=](const target &) { return superseded; };
             if (index < rotated)
                 move<V, KEYS, true>(p, it, slot, index, known);
@@ -616,7 +639,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     __shared__ kv_update::findings found;
     if (!IN_PLACE || kv_update::may_repeat(p))
         kv_update::clear(found);
-    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
     kv_update::update(p, found);
-    fajit::let_successor_start();
 }
