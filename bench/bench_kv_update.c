@@ -328,10 +328,15 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
         {"kv_large_f32_tables_in_unique", large, 2, false},
         {"kv_decode_bf16_computed_in", decode, 32, true},
         {"kv_decode_bf16_tables_in", decode, 32, true},
+        {"kv_large_f32_computed_in_unique", large, 2, false},
+        {"kv_one_row_f32_tables_in", large, 2, false},
     };
     cases[1].spec.in_place = true;
     cases[2].spec.angles = cases[4].spec.angles = cases[6].spec.angles = FA_ROPE_TABLES;
-    cases[4].spec.unique = true;
+    cases[4].spec.unique = cases[7].spec.unique = true;
+    cases[8].spec.angles = FA_ROPE_TABLES;
+    cases[8].spec.tokens *= cases[8].spec.batch; /* as many tokens, of which each block sees all */
+    cases[8].spec.batch = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (only && !strstr(cases[i].name, only))
             continue;

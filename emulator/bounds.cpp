@@ -1,5 +1,7 @@
 #include "bounds.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -149,7 +151,7 @@ class reader {
     // at_: the parenthesis after the name.
     bool read_name(declaration *d)
     {
-        static const std::set<std::string> with_arguments = {
+        static constexpr const char *with_arguments[] = {
             "__attribute__",    "__attribute",    "alignas",  "__align__", "__maxnreg__",
             "__cluster_dims__", "__block_size__", "decltype", "noexcept"};
         std::string name;
@@ -171,7 +173,8 @@ class reader {
                 name = s_.word(at_++);
                 if (name == "__launch_bounds__")
                     return false;
-                if (with_arguments.count(name)) {
+                if (std::find(std::begin(with_arguments), std::end(with_arguments), name) !=
+                    std::end(with_arguments)) {
                     name.clear();
                     if (!settle() || (is("(") && !skip_balanced()))
                         return false;

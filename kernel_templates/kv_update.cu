@@ -285,14 +285,17 @@ __device__ __forceinline__ bool sees_later(const params &p, const lookout &my, c
 #pragma unroll 1
     for (number n = (own + 1) / W * W + my.rank * W; n < count; n += my.ranks * W) {
         const auto x = fajit::load_constant<4 * words * W>(indices + n * words);
+        unsigned same = 0; // bit i: token n + i has the same index
 #pragma unroll
-        for (int i = 0; i < W; i++) {
-            const bool same = x.word[i * words] == static_cast<unsigned>(index) &&
-                              (words == 1 || x.word[i * words + words - 1] == index >> 32);
-            if (same && n + i > own &&
-                (!slots || !ROTATES || target_of(p, n + i).entry == to.entry))
-                sees = true;
-        }
+        for (int i = 0; i < W; i++)
+            if (x.word[i * words] == static_cast<unsigned>(index) &&
+                (words == 1 || x.word[i * words + words - 1] == index >> 32) && n + i > own)
+                same |= 1u << i;
+        if constexpr (slots && ROTATES) // it may have a slot and be padding by its position
+            for (; same && !sees; same &= same - 1)
+                sees = target_of(p, n + __ffs(same) - 1).entry == to.entry;
+        else
+            sees = sees || same;
     }
     return sees;
 }
@@ -417,7 +420,7 @@ template <class T, int V, bool ROTATED> using unit = typename unit_type<T, V, RO
 
 // Which heads a thread takes, and what of them.
 struct share {
-    int first, left; // heads, 2^abreast_log2 apart
+    int first, left; // heads, 2^abreast_log2 apart; left is -1 where there is no item
     int offset;      // elements from the beginning of a head
     int distance;    // elements between two accesses to it
 };
@@ -493,7 +496,7 @@ __device__ __forceinline__ void write(const params &p, const part &x, i64 n, sha
     const float *scale = x.scale + (SCALES == 2 ? h.first : 0);
     Cached *to = nullptr;
     fajit::angles<Unit::pairs> by;
-    if constexpr (IN_PLACE)
+    if (IN_PLACE && h.left >= 0) // a branch, over which ptxas does not carry the wait to the front
         begin_memory();
 #pragma unroll 1 // no peeling: it would let the compiler put the angles before the first loads
     do {
@@ -542,7 +545,7 @@ __device__ __forceinline__ void move(const params &p, const item &it, int slot, 
     const part &x = KEYS ? p.k : p.v;
     share h = share_of<fresh_unit, ROTATED>(p, KEYS, slot, index);
     if constexpr (IN_PLACE) {
-        h.left = it.idle ? 0 : h.left;
+        h.left = it.idle ? -1 : h.left;
         target to;
         write<ROTATED, V, fresh_unit>(
             p, x, it.n, h, index,

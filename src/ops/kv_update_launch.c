@@ -394,7 +394,7 @@ static uint64_t magnitude(int64_t value)
 
 /* log2 of the neighbouring heads that neighbouring threads take: more than one where the heads of a
  * token lie beside each other, so that what a block touches is contiguous; few enough to leave a
- * thread 2 heads that share its angles. */
+ * thread a whole group's share of heads, among which it spreads what it does once for a token. */
 static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units)
 {
     for (int i = 0; i < 6; i++) {
@@ -404,7 +404,7 @@ static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units
             return 0;
     }
     int32_t log2 = 0;
-    while (units << (log2 + 1) <= KV_BLOCK_THREADS && 2 << (log2 + 1) <= n->heads)
+    while (units << (log2 + 1) <= KV_BLOCK_THREADS && KV_HEADS_PER_GROUP << (log2 + 1) <= n->heads)
         log2++;
     return log2;
 }
