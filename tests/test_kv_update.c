@@ -326,11 +326,12 @@ Test(kv_update_launch, canonical_is_one_wave_of_small_blocks)
     const kv_kernel_params *k = launched_params(&x);
     cr_expect_not(x.launch.empty);
     cr_expect_eq(x.launch.block[0], 128u);
-    cr_expect_eq(x.launch.grid[0], 32u); /* 256 entries, 8 a block */
-    cr_expect_eq(x.launch.grid[1], 4u);  /* 2 heads each, of K and of V */
-    cr_expect_eq(k->items, 8);
-    cr_expect_eq(k->heads_per_group, 2);
-    cr_expect_eq(k->abreast_log2, 1);
+    cr_expect_eq(x.launch.grid[0], 16u); /* 256 entries, 16 a block */
+    cr_expect_eq(x.launch.grid[1], 8u);  /* 4 heads, of K and of V */
+    cr_expect_eq(k->items, 16);
+    cr_expect_eq(k->heads_per_group, 1);
+    cr_expect_eq(k->abreast_log2, 0);
+    cr_expect_eq(k->indices_aligned, 1);
     cr_expect_eq(k->k.width, 4);
     cr_expect_eq(k->k.fresh.data, UINT64_C(1) << 42);
     cr_expect_eq(k->v.cache.data, UINT64_C(4) << 42);
@@ -338,6 +339,50 @@ Test(kv_update_launch, canonical_is_one_wave_of_small_blocks)
     cr_expect_eq(k->k.fresh.token, 4 * 32);
     cr_expect_eq(k->k.cache.outer, 128 * 4 * 32);
     cr_expect_eq(k->v.out.head, 32);
+}
+
+Test(kv_update_launch, heads_of_a_large_token_share_what_is_done_once)
+{
+    launched x;
+    fa_kv_update_spec spec = canonical;
+    spec.in_place = true;
+    spec.tokens = 1024;
+    spec.head_dim = 128;
+    spec.heads = 8;
+    spec.cache_len = 8192;
+    launched_begin(&x, spec);
+    OK(launched_run(&x));
+    const kv_kernel_params *k = launched_params(&x);
+    cr_expect_eq(x.launch.grid[0], 1024u); /* 2048 tokens, 2 a block */
+    cr_expect_eq(x.launch.grid[1], 2u);    /* K and V */
+    cr_expect_eq(k->heads_per_group, 8);
+    cr_expect_eq(k->abreast_log2, 1);
+}
+
+/* Read 16 bytes at a time only where every batch begins and ends on such a boundary. */
+Test(kv_update_launch, indices_are_aligned_in_every_batch)
+{
+    static const struct {
+        int32_t tokens;
+        int64_t stride;
+        int offset, aligned;
+        fa_index type;
+    } cases[] = {{16, 16, 0, 1, FA_I32}, {16, 20, 0, 1, FA_I32}, {16, 17, 0, 0, FA_I32},
+                 {16, 16, 4, 0, FA_I32}, {15, 16, 0, 0, FA_I32}, {14, 14, 0, 1, FA_I64},
+                 {14, 15, 0, 0, FA_I64}, {14, 14, 8, 0, FA_I64}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        fa_kv_update_spec spec = canonical;
+        spec.in_place = true;
+        spec.tokens = cases[i].tokens;
+        spec.position_type = cases[i].type;
+        launched_begin(&x, spec);
+        fa_kv_update_args *a = &x.args.kv_update;
+        a->positions = (const char *)a->positions + cases[i].offset;
+        a->positions_stride = cases[i].stride;
+        OK(launched_run(&x));
+        cr_expect_eq(launched_params(&x)->indices_aligned, cases[i].aligned, "case %zu", i);
+    }
 }
 
 Test(kv_update_launch, decode_fills_the_device)
