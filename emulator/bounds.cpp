@@ -1,7 +1,5 @@
 #include "bounds.h"
 
-#include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -148,12 +146,19 @@ class reader {
         return true;
     }
 
+    static bool takes_arguments(const std::string &word)
+    {
+        for (const char *known :
+             {"__attribute__", "__attribute", "alignas", "__align__", "__maxnreg__",
+              "__cluster_dims__", "__block_size__", "decltype", "noexcept"})
+            if (word == known)
+                return true;
+        return false;
+    }
+
     // at_: the parenthesis after the name.
     bool read_name(declaration *d)
     {
-        static constexpr const char *with_arguments[] = {
-            "__attribute__",    "__attribute",    "alignas",  "__align__", "__maxnreg__",
-            "__cluster_dims__", "__block_size__", "decltype", "noexcept"};
         std::string name;
         for (;;) {
             if (!settle())
@@ -173,8 +178,7 @@ class reader {
                 name = s_.word(at_++);
                 if (name == "__launch_bounds__")
                     return false;
-                if (std::find(std::begin(with_arguments), std::end(with_arguments), name) !=
-                    std::end(with_arguments)) {
+                if (takes_arguments(name)) {
                     name.clear();
                     if (!settle() || (is("(") && !skip_balanced()))
                         return false;

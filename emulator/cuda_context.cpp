@@ -322,15 +322,18 @@ EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 // Limits are kept, and change nothing.
 static bool known_limit(CUlimit limit, size_t *value)
 {
-    static const std::map<CUlimit, size_t> first = {{CU_LIMIT_STACK_SIZE, 1024},
-                                                    {CU_LIMIT_PRINTF_FIFO_SIZE, size_t{1} << 20},
-                                                    {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
-                                                    {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
-                                                    {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0}};
-    auto found = first.find(limit);
-    if (found != first.end())
-        *value = found->second;
-    return found != first.end();
+    static constexpr std::pair<CUlimit, size_t> first[] = {
+        {CU_LIMIT_STACK_SIZE, 1024},
+        {CU_LIMIT_PRINTF_FIFO_SIZE, size_t{1} << 20},
+        {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
+        {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
+        {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0}};
+    for (const auto &known : first)
+        if (known.first == limit) {
+            *value = known.second;
+            return true;
+        }
+    return false;
 }
 
 EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)

@@ -13,11 +13,7 @@ struct last_failure {
     int error = 0;
     std::string what;
 };
-last_failure &failures()
-{
-    static last_failure *last = new last_failure;
-    return *last;
-}
+last_failure &failures = *new last_failure;
 
 } // namespace
 
@@ -34,9 +30,9 @@ CUresult not_implemented(const char *what)
 
 void remember_failure(int error, const std::string &what)
 {
-    std::lock_guard<std::mutex> hold(failures().lock);
-    failures().error = error;
-    failures().what = what;
+    std::lock_guard<std::mutex> hold(failures.lock);
+    failures.error = error;
+    failures.what = what;
 }
 
 } // namespace fajit_emu
@@ -131,9 +127,9 @@ EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
     if (error == CUDA_ERROR_NOT_SUPPORTED) {
         more = unsupported;
     } else {
-        std::lock_guard<std::mutex> hold(failures().lock);
-        if (failures().error == static_cast<int>(error))
-            more = failures().what;
+        std::lock_guard<std::mutex> hold(failures.lock);
+        if (failures.error == static_cast<int>(error))
+            more = failures.what;
     }
     if (error != CUDA_SUCCESS && !more.empty()) {
         text_for_caller = std::string(*text) + ": " + more;

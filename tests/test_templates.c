@@ -1,5 +1,5 @@
-/* Every template through the real NVRTC, on every architecture, through the public interface: it
- * compiles and nothing spills. Skipped where NVRTC is missing or does not know the architecture. */
+/* Every template through the real NVRTC, through the public interface: it compiles and nothing
+ * spills. Every instance on two architectures, every third on the others, each another third. Skipped where NVRTC is missing or does not know the architecture. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,12 +197,12 @@ static void compile_kv_update(fa_context *ctx, const fa_kv_update_spec *kv)
     fa_kernel_release(kernel);
 }
 
-static void compile_all(const char *arch)
+static void compile_some(const char *arch, size_t first, size_t step)
 {
     fa_context *ctx = open_offline(arch);
-    for (size_t i = 0; i < sizeof rope_instances / sizeof rope_instances[0]; i++)
+    for (size_t i = first; i < sizeof rope_instances / sizeof rope_instances[0]; i += step)
         compile_rope(ctx, &rope_instances[i]);
-    for (size_t i = 0; i < sizeof kv_instances / sizeof kv_instances[0]; i++)
+    for (size_t i = first; i < sizeof kv_instances / sizeof kv_instances[0]; i += step)
         compile_kv_update(ctx, &kv_instances[i]);
     const bool fp8 = atoi(arch + strlen("sm_")) >= 89;
     for (size_t i = 0; fp8 && i < sizeof fp8_kv_instances / sizeof fp8_kv_instances[0]; i++)
@@ -212,37 +212,37 @@ static void compile_all(const char *arch)
 
 Test(templates, sm_75)
 {
-    compile_all("sm_75");
+    compile_some("sm_75", 0, 3);
 }
 
 Test(templates, sm_80)
 {
-    compile_all("sm_80");
+    compile_some("sm_80", 0, 1);
 }
 
 Test(templates, sm_86)
 {
-    compile_all("sm_86");
+    compile_some("sm_86", 1, 3);
 }
 
 Test(templates, sm_89)
 {
-    compile_all("sm_89");
+    compile_some("sm_89", 2, 3);
 }
 
 Test(templates, sm_90a)
 {
-    compile_all("sm_90a");
+    compile_some("sm_90a", 0, 1);
 }
 
 Test(templates, sm_100a)
 {
-    compile_all("sm_100a");
+    compile_some("sm_100a", 0, 3);
 }
 
 Test(templates, sm_120a)
 {
-    compile_all("sm_120a");
+    compile_some("sm_120a", 1, 3);
 }
 
 /* Found here, and not only on the GPU host that is to record them. */
@@ -302,7 +302,7 @@ Test(templates, no_approximate_functions)
     char *text = render_ptx((fa_rope_spec){.head_dim = 64});
     cr_expect_null(strstr(text, "sin.approx"));
     cr_expect_null(strstr(text, "cos.approx"));
-    cr_expect_null(strstr(text, ".f64"));
+    cr_expect_null(strstr(text, "%fd")); /* a register of double precision */
     cr_expect_null(strstr(text, ".ftz"));
     free(text);
 }
