@@ -34,6 +34,7 @@ int remove_one(const char *path, const struct stat *, int, struct FTW *)
 
 struct scratch_folder {
     std::string path;
+    int error = 0;
 
     scratch_folder()
     {
@@ -41,6 +42,8 @@ struct scratch_folder {
         std::string name = std::string(base && *base ? base : "/tmp") + "/fajit-emu.XXXXXX";
         if (mkdtemp(&name[0]))
             path = name;
+        else
+            error = errno;
     }
     ~scratch_folder()
     {
@@ -119,11 +122,18 @@ std::string arch_macros(const target &t)
     return text;
 }
 
+// Behind abi.h and the macros of the architecture, in this order.
+const char *const prelude_texts[] = {
+    text_prelude,    text_bits,   text_rounded, text_approx,      text_math,   text_half,
+    text_collective, text_atomic, text_copy,    text_small_float, text_matrix,
+};
+
 std::string prelude(const target &t)
 {
-    return std::string("#line 1 \"emulator/prelude\"\n") + text_abi + arch_macros(t) +
-           text_prelude + text_bits + text_rounded + text_approx + text_math + text_half +
-           text_collective + text_atomic + text_copy + text_small_float + text_matrix;
+    std::string text = std::string("#line 1 \"emulator/prelude\"\n") + text_abi + arch_macros(t);
+    for (const char *part : prelude_texts)
+        text += part;
+    return text;
 }
 
 std::string unit(const program &p)
@@ -290,6 +300,67 @@ void pack(const settings &s, const shared_memory &shared, const std::string &obj
     image->append(object);
 }
 
+// --- steps ---------------------------------------------------------------------------------------
+
+bool can_compile(const settings &s, const scratch_folder &folder, std::string *log)
+{
+    const host_compiler &cxx = host_compiler_find();
+    if (cxx.command.empty())
+        *log += cxx.problem + "\n";
+    else if (s.arch.virtual_arch)
+        *log += "emulator does not implement PTX (--gpu-architecture=compute_" +
+                std::to_string(s.arch.cc) + ")\n";
+    else if (folder.path.empty())
+        *log += std::string("emulator: cannot make a folder for temporary files: ") +
+                strerror(folder.error) + "\n";
+    else
+        return true;
+    return false;
+}
+
+bool write_sources(program *p, const settings &s, const std::string &folder, std::string *log)
+{
+    std::vector<std::string *> texts = {&p->source};
+    for (header &h : p->headers)
+        texts.push_back(&h.text);
+    bounds_rewrite(texts);
+    for (const header &h : p->headers)
+        if (!write_header(folder, h, log))
+            return false;
+    return write_file(folder + "/fajit-emu-prelude.hpp", prelude(s.arch), log) &&
+           write_file(folder + "/fajit-emu-unit.cpp", unit(*p), log);
+}
+
+bool compile_unit(const settings &s, const std::string &folder, std::string *log)
+{
+    std::vector<std::string> words = common_words();
+    words.insert(words.end(), s.words.begin(), s.words.end());
+    words.push_back(s.fmad ? "-ffp-contract=fast" : "-ffp-contract=off");
+    return run_step(
+        words,
+        {"-I.", "-include", "fajit-emu-prelude.hpp", "-c", "fajit-emu-unit.cpp", "-o", "unit.o"},
+        folder, log);
+}
+
+bool link_object(const shared_memory &shared, const std::string &folder, std::string *log)
+{
+    const host_compiler &cxx = host_compiler_find();
+    std::vector<std::string> link = cxx.command;
+    link.insert(link.end(),
+                {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-o", "kernel.so", "unit.o"});
+    if (!sanitized())
+        link.push_back("-Wl,-z,defs");
+    if (!cxx.gnu)
+        link.push_back("-nostdlib++"); // nothing of it is used, and looking through it takes long
+    if (!shared.dynamic.empty()) {
+        if (!add_dynamic_shared(folder, shared, log))
+            return false;
+        link.push_back("shared.o");
+    }
+    link.push_back("-lm");
+    return run_step(link, {}, folder, log);
+}
+
 } // namespace
 
 std::string lowered_name(const std::string &expression)
@@ -303,59 +374,13 @@ std::string lowered_name(const std::string &expression)
 
 bool compile(program p, const settings &s, std::string *image, std::string *log)
 {
-    const host_compiler &cxx = host_compiler_find();
-    scratch_folder folder;
+    const scratch_folder folder;
     std::string object;
     shared_memory shared;
     image->clear();
-    if (cxx.command.empty()) {
-        *log += cxx.problem + "\n";
-        return false;
-    }
-    if (s.arch.virtual_arch) {
-        *log += "emulator does not implement PTX (--gpu-architecture=compute_" +
-                std::to_string(s.arch.cc) + ")\n";
-        return false;
-    }
-    if (folder.path.empty()) {
-        *log += std::string("emulator: cannot make a folder for temporary files: ") +
-                strerror(errno) + "\n";
-        return false;
-    }
-    std::vector<std::string *> texts = {&p.source};
-    for (header &h : p.headers)
-        texts.push_back(&h.text);
-    bounds_rewrite(texts);
-    for (const header &h : p.headers)
-        if (!write_header(folder.path, h, log))
-            return false;
-    if (!write_file(folder.path + "/fajit-emu-prelude.hpp", prelude(s.arch), log) ||
-        !write_file(folder.path + "/fajit-emu-unit.cpp", unit(p), log))
-        return false;
-    std::vector<std::string> words = common_words();
-    words.insert(words.end(), s.words.begin(), s.words.end());
-    words.push_back(s.fmad ? "-ffp-contract=fast" : "-ffp-contract=off");
-    if (!run_step(words,
-                  {"-I.", "-include", "fajit-emu-prelude.hpp", "-c", "fajit-emu-unit.cpp", "-o",
-                   "unit.o"},
-                  folder.path, log))
-        return false;
-    if (!find_shared(folder.path + "/unit.o", &shared, log))
-        return false;
-    std::vector<std::string> link = cxx.command;
-    link.insert(link.end(),
-                {"-shared", "-Wl,--build-id=none", "-Wl,-Bsymbolic", "-o", "kernel.so", "unit.o"});
-    if (!sanitized())
-        link.push_back("-Wl,-z,defs");
-    if (!cxx.gnu)
-        link.push_back("-nostdlib++"); // nothing of it is used, and looking through it takes long
-    if (!shared.dynamic.empty()) {
-        if (!add_dynamic_shared(folder.path, shared, log))
-            return false;
-        link.push_back("shared.o");
-    }
-    link.push_back("-lm");
-    if (!run_step(link, {}, folder.path, log))
+    if (!can_compile(s, folder, log) || !write_sources(&p, s, folder.path, log) ||
+        !compile_unit(s, folder.path, log) || !find_shared(folder.path + "/unit.o", &shared, log) ||
+        !link_object(shared, folder.path, log))
         return false;
     if (!read_file(folder.path + "/kernel.so", &object)) {
         *log += "emulator: cannot read what the linker wrote\n";
@@ -373,9 +398,9 @@ void compiler_identity(unsigned char out[20])
     if (!cxx.command.empty())
         for (const std::string &word : common_words())
             all += word + "\n";
-    for (const char *text : {text_abi, text_prelude, text_bits, text_rounded, text_approx,
-                             text_math, text_half, text_collective, text_atomic, text_copy,
-                             text_small_float, text_matrix, text_epilogue, text_sources})
+    for (const char *text : {text_abi, text_epilogue, text_sources})
+        all += text;
+    for (const char *text : prelude_texts)
         all += text;
     const uint64_t a = digest(all.data(), all.size()), b = digest(all.data(), all.size(), ~a);
     memcpy(out, "EMU1", 4);

@@ -96,7 +96,7 @@ CUresult break_capture(const capturing &c, CUresult result)
     return result;
 }
 
-// A kernel keeps the programmatic attribute when it comes right after the kernel that it depends on.
+// A kernel keeps the programmatic attribute when it comes right after the one that it depends on.
 CUresult capture_job(CUstream s, job what)
 {
     if (s->capture->broken)

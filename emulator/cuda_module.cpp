@@ -62,8 +62,9 @@ size_t variable_bytes(const unsigned char *object)
     return bytes;
 }
 
-// The dynamic loader takes files. This one is in memory alone, and stays open: so its name is like no
-// other's, and sanitizers and debuggers can read it. Gives the descriptor; negative: *problem says why.
+// The dynamic loader takes files. This one is in memory alone, and stays open: so its name is like
+// no other's, and sanitizers and debuggers can read it. Gives the descriptor. *handle is null when
+// it cannot be opened, and *problem says why.
 int open_object(const unsigned char *object, size_t bytes, void **handle, std::string *problem)
 {
     const int fd = memfd_create("fajit-emu-kernel", MFD_CLOEXEC);

@@ -337,7 +337,7 @@ void capture_leave(CUstream s); // that is destroyed
 CUgraph graph_new(CUctx_st *context);
 void graph_delete(CUgraph graph);
 
-// --- modules, launches ------------------------------------------------------------------------------------
+// --- modules, launches ---------------------------------------------------------------------------
 
 // Runs all blocks of a grid, of which `wave` are on the device at once.
 failure grid_execute(const grid &g, operation &self, bool cooperative, unsigned threads,

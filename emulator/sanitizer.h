@@ -1,5 +1,5 @@
-// The sanitizers of the process that runs the kernels. They are looked for by name, so that one build
-// of the emulator serves every program; kernels are compiled with what is found.
+// The sanitizers of the process that runs the kernels. They are looked for by name, so that one
+// build of the emulator serves every program; kernels are compiled with what is found.
 #ifndef FAJIT_EMU_SANITIZER_H
 #define FAJIT_EMU_SANITIZER_H
 

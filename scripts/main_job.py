@@ -1,8 +1,10 @@
-"""The main job, with the command-line tool: compile, find again, verify. Prints a table.
+"""The main job, with the command-line tool: compile, find again, verify; then the examples. Prints
+a table.
 
 Usage: main_job.py TOOL CACHE_FOLDER      (the cache folder is emptied first)
 """
 
+import glob
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHAPE = "dtype=f32 head_dim=64 style=half B=4 H=8 G=8 N=256".split()
 OFFLINE = ["sm_80", "sm_90a", "sm_120a"]
 COLUMNS = ["arch", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes", "cubin_bytes"]
@@ -54,15 +57,28 @@ def table(rows):
         print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
 
 
+def run_examples(tool, launcher):
+    """Every example, through `launcher`; those of a build without examples are none."""
+    failed = 0
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(tool), "examples", "example_*"))):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            print(f"\n{os.path.basename(path)}:")
+            sys.stdout.flush()
+            failed |= subprocess.run([*launcher, path], cwd=ROOT, check=False).returncode != 0
+    return int(failed)
+
+
 def emulate(tool):
     """Without a GPU: the same kernel, compiled for and run on the CPU."""
-    if not os.path.exists(os.path.join(os.path.dirname(tool), "emulator", "libfajit-emu-cuda.so")):
+    launcher = os.path.join(os.path.dirname(tool), "emulator", "fajit-emulate")
+    if not os.path.exists(launcher):
         print("Nothing was launched: this build has no emulator (it needs a C++ compiler).")
         return 0
     print("Running it emulated on the CPU (results are real, times mean nothing), against a\n"
           "double-precision reference:\n")
     sys.stdout.flush()
-    return subprocess.run([tool, "verify", "--emulate", "rope", *SHAPE], check=False).returncode
+    status = subprocess.run([tool, "verify", "--emulate", "rope", *SHAPE], check=False).returncode
+    return status or run_examples(tool, [launcher])
 
 
 def main():
@@ -91,7 +107,8 @@ def main():
             return emulate(tool)
         print(f"Running on {devices[0].get('name', 'device 0')}, against a double-precision reference:\n")
         sys.stdout.flush()
-        return subprocess.run([tool, "verify", "rope", *SHAPE], check=False).returncode
+        status = subprocess.run([tool, "verify", "rope", *SHAPE], check=False).returncode
+        return status or run_examples(tool, [])
     except Failed as problem:
         print(problem, file=sys.stderr)
         return 1

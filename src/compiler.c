@@ -305,8 +305,9 @@ static const char *hint(const char *log)
                "__global__ function of the source, or an instance of a template of one.\n";
     if (strstr(log, "open source file") || strstr(log, "include path"))
         return "There is no include path: pass a header's text in fa_template_spec.headers. "
-               "Instead of "
-               "cuda_fp16.h and cuda_bf16.h there is fajit/dtype.cuh.\n";
+               "Instead of cuda_fp16.h, cuda_bf16.h and cuda_fp8.h there is fajit/dtype.cuh, "
+               "instead of mma.h fajit/mma.cuh, instead of cuda_pipeline.h fajit/copy.cuh; "
+               "docs/templates.md lists all.\n";
     return "";
 }
 

@@ -73,10 +73,14 @@ static inline size_t gpu_case_index(const gpu_case *g, const char *name)
 }
 
 /* A tensor as it came back. */
+static inline void *gpu_case_at(const gpu_case *g, size_t i)
+{
+    return g->back[i] + gpu_case_offset(g, i);
+}
+
 static inline void *gpu_case_result(const gpu_case *g, const char *name)
 {
-    const size_t i = gpu_case_index(g, name);
-    return g->back[i] + gpu_case_offset(g, i);
+    return gpu_case_at(g, gpu_case_index(g, name));
 }
 
 static inline void gpu_case_launch(gpu_case *g, const fa_kernel *kernel)
@@ -91,7 +95,7 @@ static inline void gpu_case_launch(gpu_case *g, const fa_kernel *kernel)
 static inline size_t gpu_case_wrong(const gpu_case *g, size_t i, oracle_verdict *v)
 {
     const oracle_tensor *t = &g->c.tensor[i];
-    const unsigned char *result = g->back[i] + gpu_case_offset(g, i);
+    const unsigned char *result = gpu_case_at(g, i);
     *v = (oracle_verdict){0};
     if (t->output)
         *v = oracle_compare(&g->c, t, result);

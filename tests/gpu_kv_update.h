@@ -83,7 +83,7 @@ static inline void set_indices(gpu_case *g, const char *name, const int64_t *val
     oracle_tensor *t = &g->c.tensor[gpu_case_index(g, name)];
     cr_assert_eq(t->count, count, "%s has %zu", name, t->count);
     for (size_t i = 0; i < count; i++)
-        oracle_kv_update_set_index(t, (int64_t)i, values[i]);
+        oracle_set_index(t, (int64_t)i, values[i]);
 }
 
 /* Compiles many kernels at once. */

@@ -236,28 +236,27 @@ Test(gpu_rope, K34_any_alignment_and_stride_gives_the_same_bits)
         sizes.heads_k = 2;
         sizes.seqlen = 5;
         fa_kernel *kernel = compile_rope(ctx, spec);
-        device_case whole;
-        device_case_make(&whole, spec, sizes, NULL, 7);
-        device_case_upload(&whole);
-        device_case_launch(&whole, kernel);
-        const int64_t *packed = (const int64_t *)(void *)device_case_result(
-            &whole, tensor_index(&whole, "q_out")); /* row 0: 64 elements */
+        gpu_case whole;
+        make_rope(&whole, spec, sizes, NULL, 7);
+        gpu_case_upload(&whole);
+        gpu_case_launch(&whole, kernel);
+        const int64_t *packed = gpu_case_result(&whole, "q_out"); /* row 0: 64 elements */
         for (int64_t pad = 0; pad <= 8; pad++)
             for (int shift = 0; shift <= 4; shift++) {
                 const int64_t extra[ROPE_EXTRAS] = {0, 0, 0, 0, pad};
-                device_case d;
-                device_case_make(&d, spec, sizes, extra, 7);
+                gpu_case d;
+                make_rope(&d, spec, sizes, extra, 7);
                 for (size_t t = 0; t < d.c.tensor_count; t++)
                     d.shift[t] = (int)((size_t)shift * (t + 1));
-                device_case_upload(&d);
-                device_case_launch(&d, kernel);
-                device_case_check(&d, kernel);
-                cr_assert_eq(memcmp(device_case_result(&d, tensor_index(&d, "q_out")), packed,
+                gpu_case_upload(&d);
+                gpu_case_launch(&d, kernel);
+                gpu_case_check(&d, kernel);
+                cr_assert_eq(memcmp(gpu_case_result(&d, "q_out"), packed,
                                     64 * (spec.dtype == FA_F32 ? 4 : 2)),
                              0, "case %d, pad %d, shift %d", i, (int)pad, shift);
-                device_case_free(&d);
+                gpu_case_free(&d);
             }
-        device_case_free(&whole);
+        gpu_case_free(&whole);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -279,14 +278,14 @@ Test(gpu_rope, tables_of_any_alignment)
             sizes.heads_q = 2;
             sizes.seqlen = 33;
             fa_kernel *kernel = compile_rope(ctx, spec);
-            device_case d;
-            device_case_make(&d, spec, sizes, NULL, 1);
-            d.shift[tensor_index(&d, "cos")] = shift;
-            d.shift[tensor_index(&d, "sin")] = shift;
-            device_case_upload(&d);
-            device_case_launch(&d, kernel);
-            device_case_check(&d, kernel);
-            device_case_free(&d);
+            gpu_case d;
+            make_rope(&d, spec, sizes, NULL, 1);
+            d.shift[gpu_case_index(&d, "cos")] = shift;
+            d.shift[gpu_case_index(&d, "sin")] = shift;
+            gpu_case_upload(&d);
+            gpu_case_launch(&d, kernel);
+            gpu_case_check(&d, kernel);
+            gpu_case_free(&d);
             fa_kernel_release(kernel);
         }
     close_device(&f, ctx);

@@ -14,7 +14,7 @@ static fa_rope_spec sized(fa_rope_spec spec, int batch, int heads_q, int heads_k
     return spec;
 }
 
-static size_t element_of(const device_case *d)
+static size_t element_of(const gpu_case *d)
 {
     return d->c.spec.rope.dtype == FA_F32 ? 4 : 2;
 }
@@ -46,15 +46,15 @@ Test(gpu_rope_edges, K40_far_and_negative_positions)
 
 /* Runs a case at these positions and checks it; the case and the kernel are the caller's. */
 static fa_kernel *run_at(fa_context *ctx, fa_rope_spec sizes, const int32_t *positions,
-                         size_t bytes, device_case *d)
+                         size_t bytes, gpu_case *d)
 {
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-    device_case_make(d, bake(sizes, 1), sizes, NULL, 1);
-    memcpy(oracle_rope_tensor(&d->c, "positions")->host, positions, bytes);
+    make_rope(d, bake(sizes, 1), sizes, NULL, 1);
+    memcpy(oracle_find_tensor(&d->c, "positions")->host, positions, bytes);
     oracle_rope_expect(&d->c);
-    device_case_upload(d);
-    device_case_launch(d, kernel);
-    device_case_check(d, kernel);
+    gpu_case_upload(d);
+    gpu_case_launch(d, kernel);
+    gpu_case_check(d, kernel);
     return kernel;
 }
 
@@ -66,9 +66,9 @@ Test(gpu_rope_edges, K40_vectors_reach_every_int32)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec sizes =
         sized((fa_rope_spec){.positions = FA_ROPE_VECTOR, .head_dim = 64}, 1, 2, 2, 12);
-    device_case d;
+    gpu_case d;
     fa_kernel *kernel = run_at(ctx, sizes, positions, sizeof positions, &d);
-    device_case_free(&d);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -93,13 +93,13 @@ Test(gpu_rope_edges, K42_repeated_positions)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec sizes =
         sized((fa_rope_spec){.positions = FA_ROPE_VECTOR, .head_dim = 64}, 1, 2, 2, 3);
-    device_case d;
+    gpu_case d;
     fa_kernel *kernel = run_at(ctx, sizes, positions, sizeof positions, &d);
     /* Position 0 turns nothing. */
-    const float *in = oracle_rope_tensor(&d.c, "q")->host;
-    const float *out = (const float *)(void *)device_case_result(&d, tensor_index(&d, "q_out"));
+    const float *in = oracle_find_tensor(&d.c, "q")->host;
+    const float *out = gpu_case_result(&d, "q_out");
     cr_expect_eq(memcmp(in + 2 * 64, out + 2 * 64, 64 * sizeof *in), 0);
-    device_case_free(&d);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -118,16 +118,16 @@ Test(gpu_rope_edges, positions_outside_the_tables_give_nan)
                               .rotary_dim = 32};
         sizes = sized(sizes, 1, 2, 1, 8);
         fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-        device_case d;
-        device_case_make(&d, bake(sizes, 1), sizes, NULL, 1);
+        gpu_case d;
+        make_rope(&d, bake(sizes, 1), sizes, NULL, 1);
         cr_assert_eq(d.c.args.rope.max_position, 8);
-        memcpy(oracle_rope_tensor(&d.c, "positions")->host, positions, sizeof positions);
+        memcpy(oracle_find_tensor(&d.c, "positions")->host, positions, sizeof positions);
         oracle_rope_expect(&d.c);
-        cr_assert(isnan(oracle_rope_tensor(&d.c, "q_out")->expected[64]));
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        device_case_check(&d, kernel);
-        device_case_free(&d);
+        cr_assert(isnan(oracle_find_tensor(&d.c, "q_out")->expected[64]));
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        gpu_case_check(&d, kernel);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -149,9 +149,9 @@ static const double *golden(const char *name, size_t count)
     return values;
 }
 
-static void expect_values(device_case *d, const char *tensor, const char *name)
+static void expect_values(gpu_case *d, const char *tensor, const char *name)
 {
-    oracle_tensor *t = oracle_rope_tensor(&d->c, tensor);
+    oracle_tensor *t = oracle_find_tensor(&d->c, tensor);
     const double *values = golden(name, t->count);
     memcpy(t->expected, values, t->count * sizeof *values);
     free((void *)(uintptr_t)values);
@@ -172,17 +172,17 @@ Test(gpu_rope_edges, K36_golden_data_of_both_styles)
     for (int i = 0; i < 2; i++) {
         fa_rope_spec sizes = i ? interleaved : half;
         fa_kernel *kernel = compile_rope(ctx, sizes);
-        device_case d;
-        device_case_make(&d, sizes, sizes, NULL, i ? 3 : 1);
+        gpu_case d;
+        make_rope(&d, sizes, sizes, NULL, i ? 3 : 1);
         if (i)
-            memcpy(oracle_rope_tensor(&d.c, "positions")->host, positions, sizeof positions);
+            memcpy(oracle_find_tensor(&d.c, "positions")->host, positions, sizeof positions);
         expect_values(&d, "q_out", i ? "rope_interleaved_partial.q" : "rope_half.q");
         if (!i)
             expect_values(&d, "k_out", "rope_half.k");
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        device_case_check(&d, kernel);
-        device_case_free(&d);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        gpu_case_check(&d, kernel);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -201,23 +201,22 @@ Test(gpu_rope_edges, K35_tail_is_copied_bitwise)
                               .rotary_dim = 32};
         sizes = sized(sizes, 1, 1, 0, 2048);
         fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-        device_case d;
-        device_case_make(&d, bake(sizes, 1), sizes, NULL, 1);
+        gpu_case d;
+        make_rope(&d, bake(sizes, 1), sizes, NULL, 1);
         const size_t element = element_of(&d), row = 80 * element, head = 32 * element;
-        unsigned char *in = oracle_rope_tensor(&d.c, "q")->host;
+        unsigned char *in = oracle_find_tensor(&d.c, "q")->host;
         for (size_t n = 0; n < 2048; n++)
             for (size_t k = 0; k < 48; k++) {
                 const uint32_t bits = (uint32_t)(n * 48 + k) * (element == 4 ? 43691u : 1u);
                 memcpy(in + n * row + head + k * element, &bits, element);
             }
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        const unsigned char *out =
-            device_case_result(&d, tensor_index(&d, sizes.in_place ? "q" : "q_out"));
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        const unsigned char *out = gpu_case_result(&d, sizes.in_place ? "q" : "q_out");
         for (size_t n = 0; n < 2048; n++)
             cr_assert_eq(memcmp(in + n * row + head, out + n * row + head, row - head), 0,
                          "case %d, token %zu", i, n);
-        device_case_free(&d);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -235,27 +234,25 @@ Test(gpu_rope_edges, K43_in_place_equals_out_of_place_100_times)
         in_place.in_place = true;
         fa_kernel *kernel[2] = {compile_rope(ctx, bake(sizes, 1)),
                                 compile_rope(ctx, bake(in_place, 2))};
-        device_case d[2];
-        device_case_make(&d[0], bake(sizes, 1), sizes, NULL, 9);
-        device_case_make(&d[1], bake(in_place, 2), in_place, NULL, 9);
-        device_case_upload(&d[0]);
-        device_case_launch(&d[0], kernel[0]);
-        device_case_check(&d[0], kernel[0]);
-        const size_t q = tensor_index(&d[0], "q_out"), k = tensor_index(&d[0], "k_out");
+        gpu_case d[2];
+        make_rope(&d[0], bake(sizes, 1), sizes, NULL, 9);
+        make_rope(&d[1], bake(in_place, 2), in_place, NULL, 9);
+        gpu_case_upload(&d[0]);
+        gpu_case_launch(&d[0], kernel[0]);
+        gpu_case_check(&d[0], kernel[0]);
+        const size_t q = gpu_case_index(&d[0], "q_out"), k = gpu_case_index(&d[0], "k_out");
         for (int repeat = 0; repeat < 100; repeat++) {
-            device_case_upload(&d[1]);
-            device_case_launch(&d[1], kernel[1]);
-            cr_assert_eq(memcmp(device_case_result(&d[0], q),
-                                device_case_result(&d[1], tensor_index(&d[1], "q")),
-                                d[0].c.tensor[q].bytes),
-                         0, "case %d, repeat %d: q", i, repeat);
-            cr_assert_eq(memcmp(device_case_result(&d[0], k),
-                                device_case_result(&d[1], tensor_index(&d[1], "k")),
-                                d[0].c.tensor[k].bytes),
-                         0, "case %d, repeat %d: k", i, repeat);
+            gpu_case_upload(&d[1]);
+            gpu_case_launch(&d[1], kernel[1]);
+            cr_assert_eq(
+                memcmp(gpu_case_at(&d[0], q), gpu_case_result(&d[1], "q"), d[0].c.tensor[q].bytes),
+                0, "case %d, repeat %d: q", i, repeat);
+            cr_assert_eq(
+                memcmp(gpu_case_at(&d[0], k), gpu_case_result(&d[1], "k"), d[0].c.tensor[k].bytes),
+                0, "case %d, repeat %d: k", i, repeat);
         }
         for (int n = 0; n < 2; n++) {
-            device_case_free(&d[n]);
+            gpu_case_free(&d[n]);
             fa_kernel_release(kernel[n]);
         }
     }
@@ -270,20 +267,18 @@ Test(gpu_rope_edges, K58_alone_equals_in_a_batch)
     fa_rope_spec spec = {.head_dim = 64, .dtype = FA_BF16};
     fa_rope_spec many = sized(spec, 7, 12, 4, 100), one = sized(spec, 1, 12, 4, 100);
     fa_kernel *kernel = compile_rope(ctx, spec);
-    device_case d[2];
-    device_case_make(&d[0], spec, many, NULL, 5);
-    device_case_make(&d[1], spec, one, NULL, 5);
+    gpu_case d[2];
+    make_rope(&d[0], spec, many, NULL, 5);
+    make_rope(&d[1], spec, one, NULL, 5);
     for (int i = 0; i < 2; i++) {
-        device_case_upload(&d[i]);
-        device_case_launch(&d[i], kernel);
-        device_case_check(&d[i], kernel);
+        gpu_case_upload(&d[i]);
+        gpu_case_launch(&d[i], kernel);
+        gpu_case_check(&d[i], kernel);
     }
-    const size_t q = tensor_index(&d[0], "q_out");
-    cr_expect_eq(
-        memcmp(device_case_result(&d[0], q), device_case_result(&d[1], q), d[1].c.tensor[q].bytes),
-        0);
+    const size_t q = gpu_case_index(&d[0], "q_out");
+    cr_expect_eq(memcmp(gpu_case_at(&d[0], q), gpu_case_at(&d[1], q), d[1].c.tensor[q].bytes), 0);
     for (int i = 0; i < 2; i++)
-        device_case_free(&d[i]);
+        gpu_case_free(&d[i]);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -297,23 +292,23 @@ Test(gpu_rope_edges, replayed_in_a_graph)
     fa_rope_spec sizes = sized((fa_rope_spec){.head_dim = 64}, 4, 8, 8, 256);
     fa_kernel *kernel = compile_rope(ctx, sizes);
     gpu_stream stream = gpu_stream_create();
-    device_case d;
-    device_case_make(&d, sizes, sizes, NULL, 1);
-    device_case_upload(&d);
+    gpu_case d;
+    make_rope(&d, sizes, sizes, NULL, 1);
+    gpu_case_upload(&d);
     gpu_capture_begin(stream);
     OK(fa_launch(kernel, &d.c.args, stream));
     gpu_graph graph = gpu_capture_end(stream);
     cr_assert_not_null(graph);
     for (int i = 0; i < 10; i++) {
-        device_case_upload(&d); /* poisons the outputs again */
+        gpu_case_upload(&d); /* poisons the outputs again */
         gpu_graph_launch(graph, stream);
         cr_assert(gpu_synchronize(stream, NULL));
-        device_case_download(&d);
-        device_case_check(&d, kernel);
+        gpu_case_download(&d);
+        gpu_case_check(&d, kernel);
     }
     gpu_graph_destroy(graph);
     gpu_stream_destroy(stream);
-    device_case_free(&d);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -324,16 +319,16 @@ Test(gpu_rope_edges, empty_work_writes_nothing)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec spec = {.head_dim = 64}, sizes = sized(spec, 1, 2, 2, 3);
     fa_kernel *kernel = compile_rope(ctx, spec);
-    device_case d;
-    device_case_make(&d, spec, sizes, NULL, 1);
+    gpu_case d;
+    make_rope(&d, spec, sizes, NULL, 1);
     for (size_t i = 0; i < d.c.tensor_count; i++)
         if (d.c.tensor[i].output)
             memset(d.c.tensor[i].untouched, 1, d.c.tensor[i].count);
-    device_case_upload(&d);
+    gpu_case_upload(&d);
     d.c.args.rope.seqlen = 0;
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
-    device_case_free(&d);
+    gpu_case_launch(&d, kernel);
+    gpu_case_check(&d, kernel);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -363,11 +358,11 @@ static void run_huge(fa_context *ctx, fa_rope_spec spec, const int64_t strides[3
     gpu_fill(memory, 0, bytes);
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
     /* A one-token case gives each row's input and reference. */
-    device_case row[4];
+    gpu_case row[4];
     for (size_t i = 0; i < count; i++) {
         const int64_t extra[ROPE_EXTRAS] = {rows[i][2]};
-        device_case_make(&row[i], spec, sized(spec, 1, 1, 0, 1), extra, i + 1);
-        const oracle_tensor *t = oracle_rope_tensor(&row[i].c, "q");
+        make_rope(&row[i], spec, sized(spec, 1, 1, 0, 1), extra, i + 1);
+        const oracle_tensor *t = oracle_find_tensor(&row[i].c, "q");
         const int64_t at =
             rows[i][0] * strides[0] + rows[i][1] * strides[1] + rows[i][2] * strides[2];
         gpu_upload(memory + at * 2, t->host, t->bytes);
@@ -381,7 +376,7 @@ static void run_huge(fa_context *ctx, fa_rope_spec spec, const int64_t strides[3
     cr_assert(gpu_synchronize(NULL, NULL));
     unsigned char back[4096];
     for (size_t i = 0; i < count; i++) {
-        const oracle_tensor *t = oracle_rope_tensor(&row[i].c, "q");
+        const oracle_tensor *t = oracle_find_tensor(&row[i].c, "q");
         const int64_t at =
             rows[i][0] * strides[0] + rows[i][1] * strides[1] + rows[i][2] * strides[2];
         gpu_download(back, memory + at * 2, t->bytes);

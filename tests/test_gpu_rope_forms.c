@@ -85,18 +85,17 @@ Test(gpu_rope_forms, dynamic_ntk_up_to_the_trained_length_is_plain)
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
     for (int i = 0; i < 3; i++) { /* one kernel for every length */
         const int64_t extra[ROPE_EXTRAS] = {[6] = i == 0 ? 1 : i == 1 ? 4096 : 4097};
-        device_case d, expected;
-        device_case_make(&d, bake(sizes, 1), sizes, extra, 1);
-        device_case_make(&expected, bake(plain, 1), plain, none, 1);
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        device_case_check(&d, kernel);
-        const oracle_tensor *t = oracle_rope_tensor(&expected.c, "q_out");
-        const oracle_verdict v =
-            oracle_compare(&expected.c, t, device_case_result(&d, tensor_index(&d, "q_out")));
+        gpu_case d, expected;
+        make_rope(&d, bake(sizes, 1), sizes, extra, 1);
+        make_rope(&expected, bake(plain, 1), plain, none, 1);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        gpu_case_check(&d, kernel);
+        const oracle_tensor *t = oracle_find_tensor(&expected.c, "q_out");
+        const oracle_verdict v = oracle_compare(&expected.c, t, gpu_case_result(&d, "q_out"));
         cr_expect_eq(v.bad > 0, i == 2, "length %d: %zu differ from plain", (int)extra[6], v.bad);
-        device_case_free(&d);
-        device_case_free(&expected);
+        gpu_case_free(&d);
+        gpu_case_free(&expected);
     }
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -113,17 +112,17 @@ Test(gpu_rope_forms, K44_yarn_attention_factor_once)
                                                               .original_max_position = 4096,
                                                               .attention_factor = i ? 0.5 : 0}});
         fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-        device_case d;
-        device_case_make(&d, bake(sizes, 1), sizes, none, 1);
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        const float *in = oracle_rope_tensor(&d.c, "q")->host;
-        const float *out = (const float *)(void *)device_case_result(&d, tensor_index(&d, "q_out"));
+        gpu_case d;
+        make_rope(&d, bake(sizes, 1), sizes, none, 1);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        const float *in = oracle_find_tensor(&d.c, "q")->host;
+        const float *out = gpu_case_result(&d, "q_out");
         const float factor = i ? 0.5f : 1.2772588722239782f;
         for (int k = 0; k < 64; k++)
             cr_expect_eq(out[k], in[k] * factor, "element %d: %.9g of %.9g", k, (double)out[k],
                          (double)in[k]);
-        device_case_free(&d);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -176,15 +175,15 @@ Test(gpu_rope_forms, frequencies_of_every_size)
     fa_context *ctx = open_device(&f, 0);
     fa_rope_spec sizes = sized((fa_rope_spec){.angles = FA_ROPE_FREQUENCIES, .head_dim = 32});
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-    device_case d;
+    gpu_case d;
     const int64_t extra[ROPE_EXTRAS] = {1000};
-    device_case_make(&d, bake(sizes, 1), sizes, extra, 1);
-    memcpy(oracle_rope_tensor(&d.c, "inv_freq")->host, values, sizeof values);
+    make_rope(&d, bake(sizes, 1), sizes, extra, 1);
+    memcpy(oracle_find_tensor(&d.c, "inv_freq")->host, values, sizeof values);
     oracle_rope_expect(&d.c);
-    device_case_upload(&d);
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
-    device_case_free(&d);
+    gpu_case_upload(&d);
+    gpu_case_launch(&d, kernel);
+    gpu_case_check(&d, kernel);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -220,21 +219,21 @@ Test(gpu_rope_forms, golden_data_of_scaled_frequencies)
         sizes.seqlen = 4;
         char name[64];
         double inv_freq[64];
-        device_case d;
+        gpu_case d;
         fa_kernel *kernel = compile_rope(ctx, spec);
-        device_case_make(&d, spec, sizes, none, 4);
-        memcpy(oracle_rope_tensor(&d.c, "positions")->host, positions, sizeof positions);
+        make_rope(&d, spec, sizes, none, 4);
+        memcpy(oracle_find_tensor(&d.c, "positions")->host, positions, sizeof positions);
         snprintf(name, sizeof name, "%s.inv_freq", names[i]);
         read_golden(name, inv_freq, 64);
         for (int j = 0; j < 64; j++)
-            ((float *)oracle_rope_tensor(&d.c, "inv_freq")->host)[j] = (float)inv_freq[j];
+            ((float *)oracle_find_tensor(&d.c, "inv_freq")->host)[j] = (float)inv_freq[j];
         oracle_rope_expect(&d.c);
         snprintf(name, sizeof name, "%s.q", names[i]);
-        read_golden(name, oracle_rope_tensor(&d.c, "q_out")->expected, 2 * 4 * 128);
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        device_case_check(&d, kernel);
-        device_case_free(&d);
+        read_golden(name, oracle_find_tensor(&d.c, "q_out")->expected, 2 * 4 * 128);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        gpu_case_check(&d, kernel);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
@@ -270,14 +269,14 @@ Test(gpu_rope_forms, packed_sequences_of_awkward_lengths)
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
     for (size_t i = 0; i < COUNT(begins); i++) {
         const int64_t extra[ROPE_EXTRAS] = {[5] = 5};
-        device_case d;
-        device_case_make(&d, bake(sizes, 1), sizes, extra, i + 1);
-        memcpy(oracle_rope_tensor(&d.c, "positions")->host, begins[i], sizeof begins[i]);
+        gpu_case d;
+        make_rope(&d, bake(sizes, 1), sizes, extra, i + 1);
+        memcpy(oracle_find_tensor(&d.c, "positions")->host, begins[i], sizeof begins[i]);
         oracle_rope_expect(&d.c);
-        device_case_upload(&d);
-        device_case_launch(&d, kernel);
-        device_case_check(&d, kernel);
-        device_case_free(&d);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel);
+        gpu_case_check(&d, kernel);
+        gpu_case_free(&d);
     }
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -329,11 +328,11 @@ Test(gpu_rope_forms, equal_positions_on_every_axis_are_one_position)
     three.section_h = three.section_w = 8;
     fa_kernel *kernel[2] = {compile_rope(ctx, bake(one, 1)), compile_rope(ctx, bake(three, 1))};
     const int64_t extra[ROPE_EXTRAS] = {0, 0, 100000};
-    device_case d[2];
-    device_case_make(&d[0], bake(one, 1), one, extra, 1);
-    device_case_make(&d[1], bake(three, 1), three, extra, 1);
-    const int32_t *given = oracle_rope_tensor(&d[0].c, "positions")->host;
-    int32_t *axes = oracle_rope_tensor(&d[1].c, "positions")->host;
+    gpu_case d[2];
+    make_rope(&d[0], bake(one, 1), one, extra, 1);
+    make_rope(&d[1], bake(three, 1), three, extra, 1);
+    const int32_t *given = oracle_find_tensor(&d[0].c, "positions")->host;
+    int32_t *axes = oracle_find_tensor(&d[1].c, "positions")->host;
     for (int axis = 0; axis < 3; axis++) /* 40 of the 42 between axes: the last entry is unused */
         for (int i = 0; i < 40; i++)
             axes[axis * 40 + i] = given[i];
@@ -341,16 +340,14 @@ Test(gpu_rope_forms, equal_positions_on_every_axis_are_one_position)
     d[1].c.args.rope.positions_axis_stride = 40;
     for (int i = 0; i < 2; i++) {
         oracle_rope_expect(&d[i].c);
-        device_case_upload(&d[i]);
-        device_case_launch(&d[i], kernel[i]);
-        device_case_check(&d[i], kernel[i]);
+        gpu_case_upload(&d[i]);
+        gpu_case_launch(&d[i], kernel[i]);
+        gpu_case_check(&d[i], kernel[i]);
     }
-    const size_t q = tensor_index(&d[0], "q_out");
-    cr_expect_eq(
-        memcmp(device_case_result(&d[0], q), device_case_result(&d[1], q), d[0].c.tensor[q].bytes),
-        0);
+    const size_t q = gpu_case_index(&d[0], "q_out");
+    cr_expect_eq(memcmp(gpu_case_at(&d[0], q), gpu_case_at(&d[1], q), d[0].c.tensor[q].bytes), 0);
     for (int i = 0; i < 2; i++) {
-        device_case_free(&d[i]);
+        gpu_case_free(&d[i]);
         fa_kernel_release(kernel[i]);
     }
     close_device(&f, ctx);
@@ -371,18 +368,18 @@ Test(gpu_rope_forms, inverse_undoes_the_rotation)
         fa_kernel *kernel[2] = {compile_rope(ctx, bake(sizes, 1)),
                                 compile_rope(ctx, bake(back, 1))};
         const int64_t extra[ROPE_EXTRAS] = {12345};
-        device_case d;
-        device_case_make(&d, bake(sizes, 1), sizes, extra, 1);
-        device_case_upload(&d);
-        device_case_launch(&d, kernel[0]);
-        device_case_launch(&d, kernel[1]);
-        const oracle_tensor *t = oracle_rope_tensor(&d.c, "q");
+        gpu_case d;
+        make_rope(&d, bake(sizes, 1), sizes, extra, 1);
+        gpu_case_upload(&d);
+        gpu_case_launch(&d, kernel[0]);
+        gpu_case_launch(&d, kernel[1]);
+        const oracle_tensor *t = oracle_find_tensor(&d.c, "q");
         const float *in = t->host;
-        const float *out = (const float *)(void *)device_case_result(&d, tensor_index(&d, "q"));
+        const float *out = gpu_case_result(&d, "q");
         for (size_t i = 0; i < t->count; i++)
             cr_assert_float_eq(out[i], in[i], 1e-6f, "element %zu: %.9g, not %.9g", i,
                                (double)out[i], (double)in[i]);
-        device_case_free(&d);
+        gpu_case_free(&d);
         for (int i = 0; i < 2; i++)
             fa_kernel_release(kernel[i]);
     }
@@ -422,21 +419,21 @@ Test(gpu_rope_forms, K43_norm_in_place_equals_out_of_place)
     fa_kernel *kernel[2] = {compile_rope(ctx, bake(out, 1)), compile_rope(ctx, bake(in, 1))};
     for (int pad = 0; pad < 4; pad++) {
         const int64_t extra[ROPE_EXTRAS] = {[4] = pad};
-        device_case d[2];
+        gpu_case d[2];
         for (int i = 0; i < 2; i++) {
-            device_case_make(&d[i], bake(i ? in : out, 1), out, extra, 3);
-            device_case_upload(&d[i]);
-            device_case_launch(&d[i], kernel[i]);
-            device_case_check(&d[i], kernel[i]);
+            make_rope(&d[i], bake(i ? in : out, 1), out, extra, 3);
+            gpu_case_upload(&d[i]);
+            gpu_case_launch(&d[i], kernel[i]);
+            gpu_case_check(&d[i], kernel[i]);
         }
         for (int k = 0; k < 2; k++) {
-            const size_t q = tensor_index(&d[0], k ? "k_out" : "q_out");
-            const unsigned char *a = device_case_result(&d[0], q);
-            const unsigned char *b = device_case_result(&d[1], tensor_index(&d[1], k ? "k" : "q"));
+            const size_t q = gpu_case_index(&d[0], k ? "k_out" : "q_out");
+            const unsigned char *a = gpu_case_at(&d[0], q);
+            const unsigned char *b = gpu_case_result(&d[1], k ? "k" : "q");
             cr_expect_eq(memcmp(a, b, d[0].c.tensor[q].bytes), 0, "pad %d, %s", pad, k ? "k" : "q");
         }
         for (int i = 0; i < 2; i++)
-            device_case_free(&d[i]);
+            gpu_case_free(&d[i]);
     }
     for (int i = 0; i < 2; i++)
         fa_kernel_release(kernel[i]);
@@ -450,19 +447,19 @@ Test(gpu_rope_forms, norm_of_extreme_heads)
     fa_context *ctx = open_device(&f, 0);
     const fa_rope_spec sizes = sized((fa_rope_spec){RMS, .head_dim = 64});
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-    device_case d;
-    device_case_make(&d, bake(sizes, 1), sizes, none, 3);
-    float *q = oracle_rope_tensor(&d.c, "q")->host;
+    gpu_case d;
+    make_rope(&d, bake(sizes, 1), sizes, none, 3);
+    float *q = oracle_find_tensor(&d.c, "q")->host;
     for (int i = 0; i < 64; i++) {
         q[i] = 0;
         q[64 + i] *= 1e18f;
         q[128 + i] *= 1e-18f;
     }
     oracle_rope_expect(&d.c);
-    device_case_upload(&d);
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
-    device_case_free(&d);
+    gpu_case_upload(&d);
+    gpu_case_launch(&d, kernel);
+    gpu_case_check(&d, kernel);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -490,12 +487,12 @@ Test(gpu_rope_forms, K32_any_number_of_heads_abreast)
                 sizes.heads_q = heads[k][0];
                 sizes.heads_k = heads[k][1];
                 sizes.seqlen = heads[k][2];
-                device_case d;
-                device_case_make(&d, spec, sizes, extra, k + 1);
-                device_case_upload(&d);
-                device_case_launch(&d, kernel);
-                device_case_check(&d, kernel);
-                device_case_free(&d);
+                gpu_case d;
+                make_rope(&d, spec, sizes, extra, k + 1);
+                gpu_case_upload(&d);
+                gpu_case_launch(&d, kernel);
+                gpu_case_check(&d, kernel);
+                gpu_case_free(&d);
             }
         fa_kernel_release(kernel);
     }

@@ -38,7 +38,7 @@ static fa_kernel *compile_mutant(fa_context *ctx, const fa_spec *spec, const mut
 }
 
 /* Launches `kernel` on the case with the grid and the parameters that rope would give its own. */
-static void launch_mutant(device_case *d, const fa_kernel *kernel)
+static void launch_mutant(gpu_case *d, const fa_kernel *kernel)
 {
     const fa__target target = {"sm_80", 80, 163 << 10};
     fa_spec spec = d->c.spec;
@@ -58,16 +58,16 @@ static void launch_mutant(device_case *d, const fa_kernel *kernel)
                                    .param_count = 1};
     cr_assert_eq(fa_launch(kernel, &args, NULL), FA_OK, "%s", fa_last_error());
     cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
-    device_case_download(d);
+    gpu_case_download(d);
 }
 
 /* Elements that the comparison refuses. */
-static size_t wrong_elements(const device_case *d)
+static size_t wrong_elements(const gpu_case *d)
 {
     size_t bad = 0;
     for (size_t i = 0; i < d->c.tensor_count; i++)
         if (d->c.tensor[i].output)
-            bad += oracle_compare(&d->c, &d->c.tensor[i], device_case_result(d, i)).bad;
+            bad += oracle_compare(&d->c, &d->c.tensor[i], gpu_case_at(d, i)).bad;
     return bad;
 }
 
@@ -86,16 +86,16 @@ static void expect_caught(fa_rope_spec rope, const int64_t extra[ROPE_EXTRAS],
     for (size_t i = 0; i <= count; i++) {
         const mutant *m = i ? &mutants[i - 1] : &unchanged;
         fa_kernel *kernel = compile_mutant(ctx, &spec, m);
-        device_case d;
-        device_case_make(&d, rope, sizes, extra, 1);
-        device_case_upload(&d);
+        gpu_case d;
+        make_rope(&d, rope, sizes, extra, 1);
+        gpu_case_upload(&d);
         launch_mutant(&d, kernel);
         const size_t bad = wrong_elements(&d);
         if (i)
             cr_expect_gt(bad, 0u, "%s: the comparison lets it pass", m->what);
         else
             cr_expect_eq(bad, 0u, "the unchanged copy: %zu elements are wrong", bad);
-        device_case_free(&d);
+        gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);

@@ -13,8 +13,8 @@ static void run_fused(fa_context *ctx, fa_rope_spec sizes, const slice slices[2]
     sizes.in_place = true;
     const size_t element = sizes.dtype == FA_F32 ? 4 : 2;
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
-    device_case d;
-    device_case_make(&d, bake(sizes, 1), sizes, NULL, 1);
+    gpu_case d;
+    make_rope(&d, bake(sizes, 1), sizes, NULL, 1);
 
     double *value = malloc(count * sizeof *value);
     unsigned char *before = malloc(count * element), *after = malloc(count * element);
@@ -27,7 +27,7 @@ static void run_fused(fa_context *ctx, fa_rope_spec sizes, const slice slices[2]
 
     /* The reference works on a copy of the buffer from each slice's beginning. */
     for (int k = 0; k < 2; k++) {
-        oracle_tensor *t = oracle_rope_tensor(&d.c, slices[k].name);
+        oracle_tensor *t = oracle_find_tensor(&d.c, slices[k].name);
         const size_t offset = (size_t)(uintptr_t)slices[k].view.data;
         t->count = count - offset;
         t->bytes = t->count * element;
@@ -49,7 +49,7 @@ static void run_fused(fa_context *ctx, fa_rope_spec sizes, const slice slices[2]
     bool *owned = calloc(count, sizeof *owned);
     cr_assert_not_null(owned);
     for (int k = 0; k < 2; k++) {
-        oracle_tensor *t = oracle_rope_tensor(&d.c, slices[k].name);
+        oracle_tensor *t = oracle_find_tensor(&d.c, slices[k].name);
         const size_t offset = (size_t)(uintptr_t)slices[k].view.data;
         for (size_t i = 0; i < t->count; i++) {
             double actual = 0;
@@ -138,17 +138,17 @@ Test(gpu_rope_slices, K22_expanded_input)
     sizes.heads_k = 5;
     sizes.seqlen = 33;
     fa_kernel *kernel = compile_rope(ctx, spec);
-    device_case d;
-    device_case_make(&d, spec, sizes, NULL, 1);
+    gpu_case d;
+    make_rope(&d, spec, sizes, NULL, 1);
     d.c.args.rope.k.stride_token = 64; /* batch and head: 0 */
     oracle_rope_expect(&d.c);
-    device_case_upload(&d);
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
-    const unsigned char *k = device_case_result(&d, tensor_index(&d, "k_out"));
+    gpu_case_upload(&d);
+    gpu_case_launch(&d, kernel);
+    gpu_case_check(&d, kernel);
+    const unsigned char *k = gpu_case_result(&d, "k_out");
     for (size_t i = 1; i < 15; i++)
         cr_expect_eq(memcmp(k, k + i * 33 * 64 * 4, 33 * 64 * 4), 0, "head %zu differs", i);
-    device_case_free(&d);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -164,18 +164,18 @@ Test(gpu_rope_slices, K32_absurd_strides_of_dimensions_of_size_1)
     sizes.heads_k = 1;
     sizes.seqlen = 9;
     fa_kernel *kernel = compile_rope(ctx, spec);
-    device_case d;
-    device_case_make(&d, spec, sizes, NULL, 1);
+    gpu_case d;
+    make_rope(&d, spec, sizes, NULL, 1);
     fa_tensor *q = &d.c.args.rope.q, *k_out = &d.c.args.rope.k_out;
     q->stride_token = k_out->stride_token = 64;
     q->stride_head = 9 * 64;
-    device_case_upload(&d);
+    gpu_case_upload(&d);
     q->stride_batch = INT64_MAX;
     k_out->stride_batch = INT64_MIN;
     k_out->stride_head = -7;
-    device_case_launch(&d, kernel);
-    device_case_check(&d, kernel);
-    device_case_free(&d);
+    gpu_case_launch(&d, kernel);
+    gpu_case_check(&d, kernel);
+    gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
@@ -191,27 +191,27 @@ Test(gpu_rope_slices, negative_strides)
     sizes.heads_q = 1;
     sizes.seqlen = 9;
     fa_kernel *kernel = compile_rope(ctx, spec);
-    device_case forward, backward;
-    device_case_make(&forward, spec, sizes, NULL, 1);
-    device_case_make(&backward, spec, sizes, NULL, 1);
-    float *host = oracle_rope_tensor(&backward.c, "q")->host;
-    const float *given = oracle_rope_tensor(&forward.c, "q")->host;
+    gpu_case forward, backward;
+    make_rope(&forward, spec, sizes, NULL, 1);
+    make_rope(&backward, spec, sizes, NULL, 1);
+    float *host = oracle_find_tensor(&backward.c, "q")->host;
+    const float *given = oracle_find_tensor(&forward.c, "q")->host;
     for (int n = 0; n < 9; n++)
         memcpy(host + n * 64, given + (8 - n) * 64, 64 * sizeof *host);
-    device_case_upload(&forward);
-    device_case_upload(&backward);
+    gpu_case_upload(&forward);
+    gpu_case_upload(&backward);
     fa_tensor *q = &backward.c.args.rope.q;
     q->data = (char *)q->data + 8 * 64 * sizeof *host;
     q->stride_token = -64;
-    device_case_launch(&forward, kernel);
-    device_case_launch(&backward, kernel);
-    device_case_check(&forward, kernel);
-    const size_t out = tensor_index(&forward, "q_out");
-    cr_expect_eq(memcmp(device_case_result(&forward, out), device_case_result(&backward, out),
+    gpu_case_launch(&forward, kernel);
+    gpu_case_launch(&backward, kernel);
+    gpu_case_check(&forward, kernel);
+    const size_t out = gpu_case_index(&forward, "q_out");
+    cr_expect_eq(memcmp(gpu_case_at(&forward, out), gpu_case_at(&backward, out),
                         forward.c.tensor[out].bytes),
                  0);
-    device_case_free(&forward);
-    device_case_free(&backward);
+    gpu_case_free(&forward);
+    gpu_case_free(&backward);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
 }

@@ -751,7 +751,7 @@ Test(kv_update_oracle, golden_stacked)
             ((float *)t->host)[i] = oracle_uniform(5 + k, i, -1, 1);
     }
     for (int64_t i = 0; i < 8; i++)
-        oracle_kv_update_set_index(oracle_find_tensor(&c, "positions"), i, positions[i]);
+        oracle_set_index(oracle_find_tensor(&c, "positions"), i, positions[i]);
     oracle_kv_update_expect(&c);
     const oracle_tensor *out = oracle_find_tensor(&c, "out");
     double *golden = malloc(out->count * sizeof *golden);

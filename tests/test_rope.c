@@ -924,7 +924,7 @@ static double *golden(const char *name, size_t count)
 
 static void expect_golden(oracle_case *c, const char *tensor, const char *name)
 {
-    const oracle_tensor *t = oracle_rope_tensor(c, tensor);
+    const oracle_tensor *t = oracle_find_tensor(c, tensor);
     double *values = golden(name, t->count), worst = 0;
     for (size_t i = 0; i < t->count; i++)
         worst = fmax(worst, fabs(values[i] - t->expected[i]));
@@ -958,7 +958,7 @@ Test(rope_oracle, golden_interleaved_partial)
     oracle_case c;
     char why[256];
     cr_assert(fa_oracle_rope.make_case(&spec, &spec, NULL, 3, &c, why, sizeof why), "%s", why);
-    memcpy(oracle_rope_tensor(&c, "positions")->host, positions, sizeof positions);
+    memcpy(oracle_find_tensor(&c, "positions")->host, positions, sizeof positions);
     oracle_rope_expect(&c);
     expect_golden(&c, "q_out", "rope_interleaved_partial.q");
     fa_oracle_rope.free_case(&c);
@@ -1004,7 +1004,7 @@ Test(rope_oracle, comparison_notices_every_kind_of_difference)
     oracle_case c;
     char why[256];
     cr_assert(fa_oracle_rope.make_case(&spec, &spec, extra, 1, &c, why, sizeof why), "%s", why);
-    oracle_tensor *t = oracle_rope_tensor(&c, "q_out");
+    oracle_tensor *t = oracle_find_tensor(&c, "q_out");
     float *actual = malloc(t->bytes);
     memcpy(actual, t->host, t->bytes);
     cr_expect_eq(oracle_compare(&c, t, actual).bad, 48, "nothing was written");

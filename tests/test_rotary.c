@@ -288,16 +288,16 @@ Test(rotary, golden_outputs)
         if (i == 2)
             spec.rope.scaling.attention_factor = 1.2772588722239782;
         cr_assert(fa_oracle_rope.make_case(&spec, &spec, NULL, 4, &c, why, sizeof why), "%s", why);
-        memcpy(oracle_rope_tensor(&c, "positions")->host, positions, sizeof positions);
+        memcpy(oracle_find_tensor(&c, "positions")->host, positions, sizeof positions);
         snprintf(name, sizeof name, "%s.inv_freq", names[i]);
         read_golden(name, inv_freq, 64);
         for (int j = 0; j < 64; j++)
-            ((float *)oracle_rope_tensor(&c, "inv_freq")->host)[j] = (float)inv_freq[j];
+            ((float *)oracle_find_tensor(&c, "inv_freq")->host)[j] = (float)inv_freq[j];
         oracle_rope_expect(&c);
         snprintf(name, sizeof name, "%s.q", names[i]);
         read_golden(name, golden, 2 * 4 * 128);
         for (size_t k = 0; k < 2 * 4 * 128; k++)
-            worst = fmax(worst, fabs(golden[k] - oracle_rope_tensor(&c, "q_out")->expected[k]));
+            worst = fmax(worst, fabs(golden[k] - oracle_find_tensor(&c, "q_out")->expected[k]));
         cr_expect(worst <= 1e-10, "%s: off by %g", name, worst);
         fa_oracle_rope.free_case(&c);
     }

@@ -44,8 +44,8 @@ struct group {
 // every thread of the block); a member that is absent or has ended is a null pointer.
 using combine = void (*)(void *const *brought, unsigned count);
 
-// A part of an asynchronous operation that is put off: `run` is called when it is waited for, by the
-// thread that started it. A copy brings the first `valid` of `bytes` and fills the rest with zeros.
+// A part of an asynchronous operation that is put off: `run` is called when it is waited for, by
+// the thread that started it. A copy brings the first `valid` of `bytes` and fills the rest with zeros.
 struct deferred {
     void (*run)(const deferred &);
     void *to;

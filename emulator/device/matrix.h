@@ -217,9 +217,9 @@ template <int K> struct elements {
     int exponent[K];
 };
 
-// How a tensor core adds: measured on an H200, documented nowhere. tests/conformance/accumulation.py
-// shows that it explains what was recorded. The products and c are aligned to the greatest of their
-// exponents, a product's being the sum of its factors'. What lies more than KEPT bits below it is
+// How a tensor core adds: found in what an H200 gave, documented nowhere;
+// tests/conformance/accumulation.py shows that it explains what was recorded. The products and c are
+// aligned to the greatest of their exponents, a product's being the sum of its factors'. What lies more than KEPT bits below it is
 // cut off, of each toward zero. What is left is added exactly, and the sum rounded once.
 constexpr int KEPT = 25;
 
@@ -282,8 +282,8 @@ template <int GROUPS, int K> struct operand {
     }
 };
 
-// c joins the products; on sm_90 that is otherwise for fp8, whose second group adds to the first, and
-// an ordinary addition comes last.
+// c joins the products; on sm_90 that is otherwise for fp8, whose second group adds to the first,
+// and an ordinary addition comes last.
 template <class SUM, int GROUPS, int K>
 inline unsigned multiply_add(const operand<GROUPS, K> &a, const operand<GROUPS, K> &b, unsigned c)
 {

@@ -66,8 +66,8 @@ __attribute__((noinline)) TO directed(rounding how, FROM a, FROM b, FROM c, HOW 
     return opaque(calculate(a, b, c));
 }
 
-// NAME(how, a, b, c) gives VALUE of them. A plain product of the same operands must not be taken for
-// the same: with a use that cannot be contracted none of its uses would be.
+// NAME(how, a, b, c) gives VALUE of them. A plain product of the same operands must not be taken
+// for the same: with a use that cannot be contracted none of its uses would be.
 #define FAJIT_EMU_ROUNDED(NAME, VALUE)                                                             \
     template <class TO, class FROM>                                                                \
     inline TO NAME(rounding how, FROM a, FROM b = FROM(), FROM c = FROM())                         \

@@ -61,8 +61,8 @@ inline float float_from_e5m2(unsigned code)
     return __builtin_copysignf(value, code & 0x80u ? -1.0f : 1.0f);
 }
 
-// cvt.rna.tf32.f32: to nearest, ties away from zero. A NaN loses its low bits as an H200's does, and
-// with nothing but low bits it becomes infinity.
+// cvt.rna.tf32.f32: to nearest, ties away from zero. A NaN loses its low bits as an H200's does,
+// and with nothing but low bits it becomes infinity.
 inline unsigned tf32_from_float(float x)
 {
     const unsigned bits = __float_as_uint(x);

@@ -20,8 +20,4 @@ enum {
 /* Computes again what every output must hold, from what the host tensors and args now hold. */
 void oracle_kv_update_expect(oracle_case *c);
 
-/* Entry i of an array of positions or slots. */
-void oracle_kv_update_set_index(oracle_tensor *t, int64_t i, int64_t value);
-int64_t oracle_kv_update_index(const oracle_tensor *t, int64_t i);
-
 #endif

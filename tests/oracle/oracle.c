@@ -120,6 +120,28 @@ oracle_tensor *oracle_find_tensor(oracle_case *c, const char *name)
     return NULL;
 }
 
+static bool is_wide(const oracle_tensor *t)
+{
+    return t->count && t->bytes / t->count == 8;
+}
+
+int64_t oracle_index(const oracle_tensor *t, int64_t i)
+{
+    const int32_t *narrow = t->host;
+    const int64_t *wide = t->host;
+    return is_wide(t) ? wide[i] : narrow[i];
+}
+
+void oracle_set_index(const oracle_tensor *t, int64_t i, int64_t value)
+{
+    int32_t *narrow = t->host;
+    int64_t *wide = t->host;
+    if (is_wide(t))
+        wide[i] = value;
+    else
+        narrow[i] = (int32_t)value;
+}
+
 /* --- comparing --- */
 
 static double load_element(const oracle_tensor *t, const void *at)

@@ -24,8 +24,8 @@ static inline size_t oracle_element_bytes(fa_dtype dtype)
 /* One tensor of a case on the host. */
 typedef struct oracle_tensor {
     const char *name; /* "q", "q_out", "positions" */
-    fa_dtype dtype;   /* element type, unless is_int32 */
-    bool is_int32;    /* or int64, by bytes / count */
+    fa_dtype dtype;   /* element type, unless is_index or is_e4m3 */
+    bool is_index;    /* int32 or int64, by bytes / count */
     size_t count;     /* elements, padding between strides included */
     size_t bytes;
     void *host;       /* what the device starts with: inputs; for outputs a poison pattern */
@@ -36,7 +36,7 @@ typedef struct oracle_tensor {
     bool *exact;  /* outputs: true where the element must have the bits it has in `stored`, whatever
                        `expected` holds; NULL: nowhere */
     void *stored; /* with `exact`: as many elements as host */
-    bool is_e4m3; /* 8-bit elements; dtype does not count */
+    bool is_e4m3; /* 8-bit elements */
 } oracle_tensor;
 
 typedef struct oracle_case {
@@ -73,6 +73,10 @@ const fa_oracle *oracle_find(fa_op op); /* NULL: none */
 /* Tensor of this name; NULL: none. */
 oracle_tensor *oracle_find_tensor(oracle_case *c, const char *name);
 
+/* Entry i of an array of integers. */
+int64_t oracle_index(const oracle_tensor *t, int64_t i);
+void oracle_set_index(const oracle_tensor *t, int64_t i, int64_t value);
+
 /* Compares one output as downloaded with its reference: inf and NaN patterns equal, untouched
  * elements unchanged, the rest within the gate. Returns the number of bad elements, the first one's
  * index and both values, and the largest error in units of the gate. */
@@ -83,6 +87,6 @@ typedef struct oracle_verdict {
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
 
 extern const fa_oracle fa_oracle_rope;      /* tests/oracle/rope_case.c */
-extern const fa_oracle fa_oracle_kv_update; /* tests/oracle/kv_update.c */
+extern const fa_oracle fa_oracle_kv_update; /* tests/oracle/kv_update_case.c */
 
 #endif

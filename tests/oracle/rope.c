@@ -7,14 +7,6 @@
 
 #include "rotary.h"
 
-oracle_tensor *oracle_rope_tensor(oracle_case *c, const char *name)
-{
-    for (size_t i = 0; i < c->tensor_count; i++)
-        if (strcmp(c->tensor[i].name, name) == 0)
-            return &c->tensor[i];
-    return NULL;
-}
-
 int64_t oracle_rope_rotary_dim(const oracle_case *c)
 {
     return c->spec.rope.rotary_dim ? c->spec.rope.rotary_dim : c->args.rope.head_dim;
@@ -38,9 +30,7 @@ void oracle_rope_strides(const oracle_case *c, const fa_tensor *t, int64_t heads
 
 static int64_t index_of(oracle_case *c, const char *name, int64_t i)
 {
-    const void *host = oracle_rope_tensor(c, name)->host;
-    return c->spec.rope.position_type == FA_I64 ? ((const int64_t *)host)[i]
-                                                : ((const int32_t *)host)[i];
+    return oracle_index(oracle_find_tensor(c, name), i);
 }
 
 static int64_t packed_position(oracle_case *c, int64_t n)
@@ -49,7 +39,7 @@ static int64_t packed_position(oracle_case *c, int64_t n)
     while (s < c->args.rope.sequences && index_of(c, "positions", s + 1) <= n)
         s++;
     int64_t position = n - index_of(c, "positions", s);
-    if (s < c->args.rope.sequences && oracle_rope_tensor(c, "sequence_offsets"))
+    if (s < c->args.rope.sequences && oracle_find_tensor(c, "sequence_offsets"))
         position += index_of(c, "sequence_offsets", s);
     return position;
 }
@@ -106,10 +96,10 @@ static void angles_at(oracle_case *c, int64_t b, int64_t n, double *cosines, dou
     const int64_t pairs = oracle_rope_rotary_dim(c) / 2;
     const double factor = oracle_rotary_attention_factor(&s->scaling);
     const bool tables = s->angles == FA_ROPE_TABLES;
-    const float *cos_table = tables ? oracle_rope_tensor(c, "cos")->host : NULL;
-    const float *sin_table = tables ? oracle_rope_tensor(c, "sin")->host : NULL;
+    const float *cos_table = tables ? oracle_find_tensor(c, "cos")->host : NULL;
+    const float *sin_table = tables ? oracle_find_tensor(c, "sin")->host : NULL;
     const float *inv_freq =
-        s->angles == FA_ROPE_FREQUENCIES ? oracle_rope_tensor(c, "inv_freq")->host : NULL;
+        s->angles == FA_ROPE_FREQUENCIES ? oracle_find_tensor(c, "inv_freq")->host : NULL;
     for (int64_t j = 0; j < pairs; j++) {
         const int64_t position = position_of(c, b, n, j);
         if (!tables) {
@@ -154,10 +144,10 @@ static size_t make_sides(oracle_case *c, side sides[2])
     for (int k = 0; k < 2; k++) {
         side *x = &sides[count];
         x->heads = k ? a->heads_k : a->heads_q;
-        x->in = oracle_rope_tensor(c, k ? "k" : "q");
-        x->out = in_place ? oracle_rope_tensor(c, k ? "k" : "q")
-                          : oracle_rope_tensor(c, k ? "k_out" : "q_out");
-        x->norm = oracle_rope_tensor(c, k ? "k_norm" : "q_norm");
+        x->in = oracle_find_tensor(c, k ? "k" : "q");
+        x->out = in_place ? oracle_find_tensor(c, k ? "k" : "q")
+                          : oracle_find_tensor(c, k ? "k_out" : "q_out");
+        x->norm = oracle_find_tensor(c, k ? "k_norm" : "q_norm");
         if (!x->in)
             continue;
         const fa_tensor *in = k ? &a->k : &a->q, *out = k ? &a->k_out : &a->q_out;

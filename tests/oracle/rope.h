@@ -10,9 +10,6 @@
 /* Computes every `expected` and `untouched` again from what the host tensors and args now hold. */
 void oracle_rope_expect(oracle_case *c);
 
-/* Tensor of this name; NULL: none. */
-oracle_tensor *oracle_rope_tensor(oracle_case *c, const char *name);
-
 int64_t oracle_rope_rotary_dim(const oracle_case *c);
 /* In radians; computed angles. */
 double oracle_rope_frequency(const oracle_case *c, int64_t pair);

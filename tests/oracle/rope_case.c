@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POISON 0x5a /* a finite value in every data type, so that leaving NaN out is noticed */
+#include "make.h"
 
 enum {
     OFFSET,
@@ -34,17 +34,6 @@ static const int64_t extra_defaults[] = {0, 0, 0, 0, 0, 3, 4096};
 _Static_assert(EXTRA_COUNT == ROPE_EXTRAS, "rope.h says the same");
 
 /* --- q and k --- */
-
-static oracle_tensor *add_tensor(oracle_case *c, const char *name, fa_dtype dtype, int64_t count)
-{
-    oracle_tensor *t = &c->tensor[c->tensor_count++];
-    *t = (oracle_tensor){.name = name, .dtype = dtype, .count = (size_t)count};
-    t->bytes = (size_t)count * oracle_element_bytes(dtype);
-    t->host = malloc(t->bytes);
-    if (t->host)
-        memset(t->host, POISON, t->bytes);
-    return t;
-}
 
 static void make_output(oracle_tensor *t)
 {
@@ -106,7 +95,7 @@ static void add_side(oracle_case *c, bool k, const int64_t *extra)
     if (!heads)
         return;
     pad_strides(c, in, heads, extra[STRIDE_PAD]);
-    oracle_tensor *x = add_tensor(c, k ? "k" : "q", dtype, span(c, in, heads));
+    oracle_tensor *x = oracle_add_tensor(c, k ? "k" : "q", dtype, span(c, in, heads));
     if (x->host)
         fill_input(c, x, in, heads, c->seed + k);
     if (c->spec.rope.in_place) {
@@ -114,7 +103,7 @@ static void add_side(oracle_case *c, bool k, const int64_t *extra)
         return;
     }
     pad_strides(c, out, heads, extra[STRIDE_PAD]);
-    make_output(add_tensor(c, k ? "k_out" : "q_out", dtype, span(c, out, heads)));
+    make_output(oracle_add_tensor(c, k ? "k_out" : "q_out", dtype, span(c, out, heads)));
 }
 
 /* --- what is read beside them --- */
@@ -134,30 +123,13 @@ static int64_t highest_position(const oracle_case *c, const int64_t *extra)
     return highest_drawn(c, extra) + (added ? c->args.rope.seqlen - 1 : 0);
 }
 
-static oracle_tensor *add_indices(oracle_case *c, const char *name, int64_t count)
-{
-    const bool wide = c->spec.rope.position_type == FA_I64;
-    oracle_tensor *t = add_tensor(c, name, FA_F32, wide ? 2 * count : count);
-    t->is_int32 = true;
-    t->count = (size_t)count;
-    return t;
-}
-
-static void set_index(const oracle_tensor *t, int64_t i, int64_t value)
-{
-    if (t->bytes / t->count == 8)
-        ((int64_t *)t->host)[i] = value;
-    else
-        ((int32_t *)t->host)[i] = (int32_t)value;
-}
-
 static void draw_positions(oracle_case *c, const oracle_tensor *t, const int64_t *extra)
 {
     const double low = (double)extra[OFFSET], high = (double)highest_drawn(c, extra) + 1;
     for (int64_t i = 0; i < (int64_t)t->count && t->host; i++) {
         double value =
             low + (high - low) * ((double)oracle_uniform(c->seed + 2, (uint64_t)i, 0, 1));
-        set_index(t, i, (int64_t)fmin(floor(value), high - 1));
+        oracle_set_index(t, i, (int64_t)fmin(floor(value), high - 1));
     }
 }
 
@@ -165,14 +137,17 @@ static void add_cumulative(oracle_case *c, const int64_t *extra)
 {
     fa_rope_args *a = &c->args.rope;
     a->sequences = (int32_t)extra[SEQUENCES];
-    const oracle_tensor *t = add_indices(c, "positions", a->sequences + 1);
+    const oracle_tensor *t =
+        oracle_add_indices(c, "positions", c->spec.rope.position_type, a->sequences + 1);
     /* Even lengths, an empty one in the middle. */
     for (int64_t i = 0; i <= a->sequences && t->host; i++) {
         const int64_t part = i == a->sequences / 2 && i > 0 ? i - 1 : i;
-        set_index(t, i, part * a->seqlen / a->sequences);
+        oracle_set_index(t, i, part * a->seqlen / a->sequences);
     }
     if (extra[OFFSET] || extra[POSITION_MAX])
-        draw_positions(c, add_indices(c, "sequence_offsets", a->sequences), extra);
+        draw_positions(
+            c, oracle_add_indices(c, "sequence_offsets", c->spec.rope.position_type, a->sequences),
+            extra);
 }
 
 static void add_positions(oracle_case *c, const int64_t *extra)
@@ -184,17 +159,19 @@ static void add_positions(oracle_case *c, const int64_t *extra)
         a->position_offset = (int32_t)extra[OFFSET];
         return;
     case FA_ROPE_OFFSETS:
-        draw_positions(c, add_indices(c, "positions", a->batch), extra);
+        draw_positions(c, oracle_add_indices(c, "positions", c->spec.rope.position_type, a->batch),
+                       extra);
         return;
     case FA_ROPE_CUMULATIVE:
         add_cumulative(c, extra);
         return;
     case FA_ROPE_VECTOR:
         a->positions_stride = extra[SHARED_POSITIONS] ? 0 : a->seqlen;
-        draw_positions(c,
-                       add_indices(c, "positions",
-                                   axes * (extra[SHARED_POSITIONS] ? 1 : a->batch) * a->seqlen),
-                       extra);
+        draw_positions(
+            c,
+            oracle_add_indices(c, "positions", c->spec.rope.position_type,
+                               axes * (extra[SHARED_POSITIONS] ? 1 : a->batch) * a->seqlen),
+            extra);
         return;
     }
 }
@@ -205,8 +182,8 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     const int64_t pairs = oracle_rope_rotary_dim(c) / 2;
     a->max_position =
         (int32_t)(extra[MAX_POSITION] ? extra[MAX_POSITION] : highest_position(c, extra) + 1);
-    float *cosines = add_tensor(c, "cos", FA_F32, a->max_position * pairs)->host;
-    float *sines = add_tensor(c, "sin", FA_F32, a->max_position * pairs)->host;
+    float *cosines = oracle_add_tensor(c, "cos", FA_F32, a->max_position * pairs)->host;
+    float *sines = oracle_add_tensor(c, "sin", FA_F32, a->max_position * pairs)->host;
     for (int64_t i = 0; i < a->max_position * pairs && cosines && sines; i++) {
         double angle = (double)(i / pairs) * oracle_rope_frequency(c, i % pairs);
         cosines[i] = (float)cos(angle);
@@ -214,13 +191,12 @@ static void add_tables(oracle_case *c, const int64_t *extra)
     }
 }
 
-/* Frequencies that no base gives: the later pairs turn up to twice as slowly. */
 static void add_frequencies(oracle_case *c)
 {
     const int64_t pairs = oracle_rope_rotary_dim(c) / 2;
-    float *inv_freq = add_tensor(c, "inv_freq", FA_F32, pairs)->host;
+    float *inv_freq = oracle_add_tensor(c, "inv_freq", FA_F32, pairs)->host;
     for (int64_t j = 0; j < pairs && inv_freq; j++)
-        inv_freq[j] = (float)(oracle_rope_frequency(c, j) / (1 + (double)j / (double)pairs));
+        inv_freq[j] = oracle_odd_frequency(oracle_rope_frequency(c, j), j, pairs);
 }
 
 static void add_weights(oracle_case *c, bool k)
@@ -228,8 +204,8 @@ static void add_weights(oracle_case *c, bool k)
     const fa_rope_spec *s = &c->spec.rope;
     const double least = s->norm_unit_offset ? -0.5 : 0.5;
     oracle_tensor *t =
-        add_tensor(c, k ? "k_norm" : "q_norm", s->norm == FA_ROPE_RMS_NORM ? s->dtype : FA_F32,
-                   c->args.rope.head_dim);
+        oracle_add_tensor(c, k ? "k_norm" : "q_norm",
+                          s->norm == FA_ROPE_RMS_NORM ? s->dtype : FA_F32, c->args.rope.head_dim);
     for (int64_t i = 0; i < c->args.rope.head_dim && t->host; i++) {
         double value = (double)oracle_uniform(c->seed + 3 + k, (uint64_t)i, least, least + 1);
         oracle_store(t->dtype, (char *)t->host + i * (int64_t)oracle_element_bytes(t->dtype),
@@ -257,7 +233,7 @@ static void count_work(oracle_case *c)
                                                              : a->head_dim);
     c->bytes_moved = 2 * rows * touched * (double)oracle_element_bytes(c->spec.rope.dtype);
     for (size_t i = 0; i < c->tensor_count; i++)
-        if (c->tensor[i].is_int32)
+        if (c->tensor[i].is_index)
             c->bytes_moved += (double)c->tensor[i].bytes;
     if (c->spec.rope.angles == FA_ROPE_TABLES)
         c->bytes_moved += (double)a->seqlen * (double)oracle_rope_rotary_dim(c) * 4;
@@ -305,26 +281,6 @@ static bool sizes_make_sense(const oracle_case *c, const int64_t *extra, char *w
     return !problem;
 }
 
-static void free_case(oracle_case *c)
-{
-    for (size_t i = 0; i < c->tensor_count; i++) {
-        free(c->tensor[i].host);
-        free(c->tensor[i].expected);
-        free(c->tensor[i].untouched);
-    }
-    c->tensor_count = 0;
-}
-
-static bool has_memory(const oracle_case *c)
-{
-    for (size_t i = 0; i < c->tensor_count; i++) {
-        const oracle_tensor *t = &c->tensor[i];
-        if (!t->host || (t->output && (!t->expected || !t->untouched)))
-            return false;
-    }
-    return true;
-}
-
 static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *extra,
                       uint64_t seed, oracle_case *out, char *why, size_t why_size)
 {
@@ -353,9 +309,9 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
         add_weights(out, false);
     if (spec->rope.norm && a->heads_k)
         add_weights(out, true);
-    if (!has_memory(out)) {
+    if (!oracle_has_memory(out)) {
         snprintf(why, why_size, "not enough host memory for this shape");
-        free_case(out);
+        oracle_free_tensors(out);
         return false;
     }
     set_gate(out);
@@ -395,6 +351,6 @@ const fa_oracle fa_oracle_rope = {
     .extra_defaults = extra_defaults,
     .make_case = make_case,
     .bind = bind,
-    .free_case = free_case,
+    .free_case = oracle_free_tensors,
 };
 _Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == EXTRA_COUNT, "one each");

@@ -1,0 +1,408 @@
+/* Cases of kv_update: tensors, sizes and gates for the reference in kv_update.c. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kv_update_sizes.h"
+#include "make.h"
+#include "rotary.h"
+
+/* Positions beside slots lie below, unless max_position says otherwise. */
+#define SLOT_POSITIONS 512
+
+static const char *const extra_names[] = {
+    "pages",         /* of the pool; 0: as many as are used, and some */
+    "max_pages",     /* of a batch's table; 0: as many as hold its tokens, and one */
+    "slot_count",    /* tokens that have a slot; 0: all */
+    "max_position",  /* rows of the tables; 0: as many as are used */
+    "spoilt",        /* 1: some tokens are padding or outside */
+    "stride_pad",    /* extra elements behind each row, head and batch */
+    "launch_length", /* sequence_length of the launch, with scaling=dynamic_ntk */
+    NULL,
+};
+static const int64_t extra_defaults[] = {0, 0, 0, 0, 1, 0, 4096};
+_Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == ORACLE_KV_EXTRA_COUNT,
+               "one each");
+
+static void make_output(oracle_tensor *t)
+{
+    t->output = true;
+    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
+    t->exact = calloc(t->count ? t->count : 1, sizeof *t->exact);
+    t->stored = calloc(t->bytes ? t->bytes : 1, 1);
+}
+
+static void fill(oracle_tensor *t, uint64_t seed)
+{
+    const size_t bytes = t->count ? t->bytes / t->count : 0;
+    for (size_t i = 0; i < t->count && t->host; i++) {
+        const double value = (double)oracle_uniform(seed, i, -1, 1);
+        char *at = (char *)t->host + i * bytes;
+        if (t->is_e4m3)
+            *(uint8_t *)at = oracle_e4m3_store(value);
+        else
+            oracle_store(t->dtype, at, &value, 1);
+    }
+}
+
+/* Strides with `pad` elements behind each row, head and batch, and how far they reach. */
+static int64_t pad_strides(fa_tensor *t, bool tokens_first, int64_t outer, int64_t heads,
+                           int64_t tokens, int64_t dim, int64_t pad)
+{
+    lattice l = strides_of(t, tokens_first, heads, tokens, dim);
+    if (pad) {
+        const int64_t inner = dim + pad;
+        l.head = tokens_first ? inner : inner * tokens + pad;
+        l.token = tokens_first ? inner * heads + pad : inner;
+        l.outer = (tokens_first ? l.token * tokens : l.head * heads) + pad;
+        t->stride_batch = l.outer;
+        t->stride_head = l.head;
+        t->stride_token = l.token;
+    }
+    if (!outer || !heads || !tokens)
+        return 0;
+    return (outer - 1) * l.outer + (heads - 1) * l.head + (tokens - 1) * l.token + dim;
+}
+
+static void add_new(oracle_case *c, int which, int64_t pad)
+{
+    fa_kv_update_args *a = &c->args.kv_update;
+    const int64_t count = pad_strides(which ? &a->v_new : &a->k_new, true, a->batch, a->heads,
+                                      a->tokens, dim_of(c, which), pad);
+    fill(oracle_add_tensor(c, which ? "v_new" : "k_new", spec_of(c)->dtype, count),
+         c->seed + (uint64_t)which);
+}
+
+static oracle_tensor *add_cached(oracle_case *c, const char *name, int64_t count)
+{
+    return spec_of(c)->cache_dtype == FA_KV_E4M3
+               ? oracle_add_e4m3(c, name, count)
+               : oracle_add_tensor(c, name, spec_of(c)->dtype, count);
+}
+
+static oracle_tensor *add_cache_like(oracle_case *c, fa_tensor *view, const char *name, int which,
+                                     int64_t pad)
+{
+    const bool tokens_first = spec_of(c)->cache_layout == FA_KV_TOKENS_FIRST;
+    const int64_t count = pad_strides(view, tokens_first, outer_of(c), c->args.kv_update.heads,
+                                      entries_of(c), dim_of(c, which), pad);
+    return add_cached(c, name, count);
+}
+
+static void add_caches(oracle_case *c, int64_t pad)
+{
+    fa_kv_update_args *a = &c->args.kv_update;
+    for (int k = 0; k < 2; k++) {
+        oracle_tensor *t =
+            add_cache_like(c, k ? &a->cache_v : &a->cache_k, k ? "cache_v" : "cache_k", k, pad);
+        fill(t, c->seed + 2 + (uint64_t)k);
+        if (spec_of(c)->in_place)
+            make_output(t);
+    }
+    if (spec_of(c)->in_place)
+        return;
+    if (pad) {
+        make_output(add_cache_like(c, &a->k_out, "k_out", 0, pad));
+        make_output(add_cache_like(c, &a->v_out, "v_out", 1, pad));
+        return;
+    }
+    make_output(add_cached(c, "out",
+                           outer_of(c) * a->heads * entries_of(c) * (dim_of(c, 0) + dim_of(c, 1))));
+}
+
+static int64_t draw(oracle_case *c, uint64_t stream, int64_t i, int64_t limit)
+{
+    const double value = (double)oracle_uniform(c->seed + stream, (uint64_t)i, 0, 1);
+    const int64_t drawn = (int64_t)floor(value * (double)limit);
+    return drawn < limit ? drawn : limit - 1;
+}
+
+/* 0 to count - 1 in an order drawn at random. */
+static int64_t *shuffled(oracle_case *c, uint64_t stream, int64_t count)
+{
+    int64_t *order = malloc((size_t)(count ? count : 1) * sizeof *order);
+    for (int64_t i = 0; i < count && order; i++)
+        order[i] = i;
+    for (int64_t i = count - 1; i > 0 && order; i--) {
+        const int64_t k = draw(c, stream, i, i + 1), swap = order[i];
+        order[i] = order[k];
+        order[k] = swap;
+    }
+    return order;
+}
+
+/* Of 16 tokens two are padding, one lies before and one behind the cache: far behind where the type
+ * allows, so that cutting an index to 32 bits is noticed. */
+static int64_t spoil(oracle_case *c, const oracle_tensor *t, int64_t i, int64_t index)
+{
+    switch (draw(c, 20, i, 16)) {
+    case 0:
+    case 1:
+        return -1;
+    case 2:
+        return -2 - i;
+    case 3:
+        return t->bytes / t->count == 4 ? capacity(c) + i : (INT64_C(1) << 32) + index;
+    default:
+        return index;
+    }
+}
+
+/* Entries for `count` tokens of each of `rows` rows, all different when the spec says unique. */
+static bool fill_entries(oracle_case *c, oracle_tensor *t, int64_t rows, int64_t count, bool spoilt)
+{
+    for (int64_t r = 0; r < rows && t->host; r++) {
+        int64_t *order = spec_of(c)->unique ? shuffled(c, 10 + (uint64_t)r, capacity(c)) : NULL;
+        if (spec_of(c)->unique && !order)
+            return false;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t at = r * count + i;
+            int64_t entry = order ? order[i] : draw(c, 11, at, capacity(c));
+            oracle_set_index(t, at, spoilt ? spoil(c, t, at, entry) : entry);
+        }
+        free(order);
+    }
+    return true;
+}
+
+static bool add_positions(oracle_case *c, const int64_t *extra)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    fa_kv_update_args *a = &c->args.kv_update;
+    const int64_t tokens = (int64_t)a->batch * a->tokens;
+    const bool slots = s->cache == FA_KV_SLOTS, spoilt = extra[ORACLE_KV_SPOILT] != 0;
+    a->positions_stride = a->tokens;
+    if (slots && !s->rotation)
+        return true;
+    oracle_tensor *t = oracle_add_indices(c, "positions", s->position_type, tokens);
+    if (!slots)
+        return fill_entries(c, t, a->batch, a->tokens, spoilt);
+    for (int64_t i = 0; i < tokens && t->host; i++)
+        oracle_set_index(t, i, draw(c, 12, i, SLOT_POSITIONS));
+    return true;
+}
+
+static bool add_slots(oracle_case *c, const int64_t *extra)
+{
+    fa_kv_update_args *a = &c->args.kv_update;
+    if (spec_of(c)->cache != FA_KV_SLOTS)
+        return true;
+    a->slot_count = extra[ORACLE_KV_SLOT_COUNT];
+    oracle_tensor *t = oracle_add_indices(c, "slots", spec_of(c)->slot_type, slots_of(c));
+    return fill_entries(c, t, 1, slots_of(c), extra[ORACLE_KV_SPOILT] != 0);
+}
+
+/* A page for each entry of each table, in random order; some of them outside. */
+static bool add_block_table(oracle_case *c, const int64_t *extra)
+{
+    const fa_kv_update_args *a = &c->args.kv_update;
+    if (spec_of(c)->cache != FA_KV_BLOCK_TABLE)
+        return true;
+    const int64_t count = (int64_t)a->batch * a->max_pages;
+    oracle_tensor *t = oracle_add_indices(c, "block_table", FA_I32, count);
+    int64_t *order = shuffled(c, 30, a->pages);
+    for (int64_t i = 0; i < count && t->host && order; i++) {
+        const bool bad = extra[ORACLE_KV_SPOILT] && draw(c, 31, i, 8) == 0;
+        oracle_set_index(t, i, bad ? (i % 2 ? a->pages : -1) : order[i]);
+    }
+    free(order);
+    return order != NULL;
+}
+
+static void add_tables(oracle_case *c, const int64_t *extra)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    fa_kv_update_args *a = &c->args.kv_update;
+    const int64_t pairs = rotary_dim(c) / 2;
+    if (s->rotation && s->angles == FA_ROPE_FREQUENCIES) {
+        float *vector = oracle_add_tensor(c, "inv_freq", FA_F32, pairs)->host;
+        for (int64_t j = 0; j < pairs && vector; j++)
+            vector[j] = oracle_odd_frequency(
+                oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, j), j, pairs);
+    }
+    if (!s->rotation || s->angles != FA_ROPE_TABLES)
+        return;
+    a->max_position = (int32_t)(extra[ORACLE_KV_MAX_POSITION] ? extra[ORACLE_KV_MAX_POSITION]
+                                : s->cache == FA_KV_SLOTS     ? SLOT_POSITIONS
+                                                              : capacity(c));
+    float *cosines = oracle_add_tensor(c, "cos", FA_F32, a->max_position * pairs)->host;
+    float *sines = oracle_add_tensor(c, "sin", FA_F32, a->max_position * pairs)->host;
+    for (int64_t i = 0; i < a->max_position * pairs && cosines && sines; i++) {
+        const double angle =
+            (double)(i / pairs) *
+            oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, i % pairs);
+        cosines[i] = (float)cos(angle);
+        sines[i] = (float)sin(angle);
+    }
+}
+
+/* Scales that bring some values beyond the largest one. */
+static void add_scales(oracle_case *c)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    if (!s->scales)
+        return;
+    const int64_t count = s->scales == FA_KV_SCALE_HEAD ? c->args.kv_update.heads : 1;
+    for (int k = 0; k < 2; k++) {
+        float *scale = oracle_add_tensor(c, k ? "v_scale" : "k_scale", FA_F32, count)->host;
+        for (int64_t i = 0; i < count && scale; i++)
+            scale[i] = oracle_uniform(c->seed + 40 + (uint64_t)k, (uint64_t)i, 0.001, 0.02);
+    }
+}
+
+static void add_errors(oracle_case *c)
+{
+    oracle_tensor *t = oracle_add_indices(c, "errors", FA_I32, 1);
+    if (t->host)
+        *(uint32_t *)t->host = 7; /* what was there is kept */
+    make_output(t);
+}
+
+/* Rounding to storage on top of float32 arithmetic on exact angles; of e4m3 half the distance of
+ * two values. */
+static void set_gate(oracle_case *c)
+{
+    const fa_dtype dtype = spec_of(c)->dtype;
+    const bool quantized = spec_of(c)->cache_dtype == FA_KV_E4M3;
+    c->atol = quantized ? 0x1.1p-10 : 1e-5;
+    c->rtol = quantized ? 0x1.01p-4 : dtype == FA_F32 ? 1e-5 : dtype == FA_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+static void count_work(oracle_case *c)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    const fa_kv_update_args *a = &c->args.kv_update;
+    const double dims = (double)(dim_of(c, 0) + dim_of(c, 1)) * a->heads;
+    const double written = (double)oracle_kv_update_written(c);
+    c->bytes_moved = written * dims * (double)(new_bytes(c) + cached_bytes(c));
+    if (!s->in_place) {
+        const double entries = (double)outer_of(c) * (double)entries_of(c);
+        c->bytes_moved = dims * (written * (double)new_bytes(c) +
+                                 (2 * entries - written) * (double)cached_bytes(c));
+    }
+    if (s->rotation && s->angles == FA_ROPE_TABLES)
+        c->bytes_moved += written * (double)rotary_dim(c) * 4;
+    for (size_t i = 0; i < c->tensor_count; i++)
+        if (strcmp(c->tensor[i].name, "positions") == 0 || strcmp(c->tensor[i].name, "slots") == 0)
+            c->bytes_moved += (double)c->tensor[i].bytes;
+    c->flops = 3 * written * (double)rotary_dim(c) * a->heads;
+}
+
+static const char *problem_of(const oracle_case *c, const int64_t *extra)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    const fa_kv_update_args *a = &c->args.kv_update;
+    if (a->batch < 1 || a->tokens < 0 || a->heads < 1 || a->head_dim < 1)
+        return "batch, heads and head_dim must be set";
+    if (a->head_dim > 1024 || rotary_dim(c) % 2 || rotary_dim(c) > a->head_dim)
+        return "head_dim must be at most 1024, rotary_dim even and at most head_dim";
+    if (entries_of(c) < 1)
+        return "cache_len, or page_size of a pool, must be set";
+    for (int i = 0; i < ORACLE_KV_EXTRA_COUNT; i++)
+        if (extra[i] < 0 || extra[i] > INT32_MAX)
+            return "pages, max_pages, slot_count, max_position, spoilt, stride_pad and "
+                   "launch_length "
+                   "cannot be negative or over 2147483647";
+    if (extra[ORACLE_KV_SLOT_COUNT] > (int64_t)a->batch * a->tokens)
+        return "slot_count cannot be over batch * tokens";
+    if (s->unique && capacity(c) < (s->cache == FA_KV_SLOTS ? slots_of(c) : a->tokens))
+        return "unique needs an entry for each token: a larger cache_len, pages or max_pages";
+    if (s->cache == FA_KV_BLOCK_TABLE && a->pages < (int64_t)a->batch * a->max_pages)
+        return "pages cannot be under batch * max_pages";
+    return NULL;
+}
+
+static void set_pages(oracle_case *c, const int64_t *extra)
+{
+    fa_kv_update_args *a = &c->args.kv_update;
+    const int64_t size = a->page_size > 0 ? a->page_size : 1;
+    if (spec_of(c)->cache == FA_KV_DENSE)
+        return;
+    a->max_pages = (int32_t)(extra[ORACLE_KV_MAX_PAGES] ? extra[ORACLE_KV_MAX_PAGES]
+                                                        : (a->tokens + size - 1) / size + 1);
+    const int64_t enough = spec_of(c)->cache == FA_KV_BLOCK_TABLE
+                               ? (int64_t)a->batch * a->max_pages + 1
+                               : ((int64_t)a->batch * a->tokens + size - 1) / size + 2;
+    a->pages = (int32_t)(extra[ORACLE_KV_PAGES] ? extra[ORACLE_KV_PAGES] : enough);
+}
+
+static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *extra,
+                      uint64_t seed, oracle_case *out, char *why, size_t why_size)
+{
+    const fa_kv_update_spec *n = &sizes->kv_update;
+    *out = (oracle_case){.spec = *spec, .args = FA_ARGS_INIT(FA_OP_KV_UPDATE), .seed = seed};
+    fa_kv_update_args *a = &out->args.kv_update;
+    a->batch = n->batch;
+    a->tokens = n->tokens;
+    a->heads = n->heads;
+    a->head_dim = n->head_dim;
+    a->cache_len = spec_of(out)->cache == FA_KV_DENSE ? n->cache_len : 0;
+    a->page_size = spec_of(out)->cache == FA_KV_DENSE ? 0 : n->page_size;
+    extra = extra ? extra : extra_defaults;
+    if (n->scaling.kind == FA_ROPE_DYNAMIC_NTK && !n->scaling.sequence_length)
+        a->sequence_length = (int32_t)extra[ORACLE_KV_LENGTH];
+    set_pages(out, extra);
+    const char *problem = problem_of(out, extra);
+    if (problem) {
+        snprintf(why, why_size, "%s", problem);
+        return false;
+    }
+    for (int k = 0; k < 2; k++)
+        add_new(out, k, extra[ORACLE_KV_STRIDE_PAD]);
+    add_caches(out, extra[ORACLE_KV_STRIDE_PAD]);
+    const bool filled =
+        add_positions(out, extra) && add_slots(out, extra) && add_block_table(out, extra);
+    add_tables(out, extra);
+    add_scales(out);
+    add_errors(out);
+    if (!filled || !oracle_has_memory(out)) {
+        snprintf(why, why_size, "not enough host memory for this shape");
+        oracle_free_tensors(out);
+        return false;
+    }
+    set_gate(out);
+    count_work(out);
+    oracle_kv_update_expect(out);
+    return true;
+}
+
+static void bind(oracle_case *c, void *const *device)
+{
+    fa_kv_update_args *a = &c->args.kv_update;
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct {
+            const char *name;
+            void *to; /* a pointer of the args */
+        } places[] = {
+            {"k_new", &a->k_new.data},
+            {"v_new", &a->v_new.data},
+            {"cache_k", &a->cache_k.data},
+            {"cache_v", &a->cache_v.data},
+            {"out", &a->k_out.data},
+            {"k_out", &a->k_out.data},
+            {"v_out", &a->v_out.data},
+            {"positions", &a->positions},
+            {"slots", &a->slots},
+            {"block_table", &a->block_table},
+            {"cos", &a->cos},
+            {"sin", &a->sin},
+            {"k_scale", &a->k_scale},
+            {"v_scale", &a->v_scale},
+            {"errors", &a->errors},
+            {"inv_freq", &a->inv_freq},
+        };
+        for (size_t k = 0; k < sizeof places / sizeof places[0]; k++)
+            if (strcmp(c->tensor[i].name, places[k].name) == 0)
+                memcpy(places[k].to, &device[i], sizeof device[i]);
+    }
+}
+
+const fa_oracle fa_oracle_kv_update = {
+    .op = FA_OP_KV_UPDATE,
+    .extra_names = extra_names,
+    .extra_defaults = extra_defaults,
+    .make_case = make_case,
+    .bind = bind,
+    .free_case = oracle_free_tensors,
+};
