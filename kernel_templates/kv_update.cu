@@ -261,7 +261,7 @@ struct lookout {
 
 // Counts the tokens that are compared: those of a batch, or all that have slots.
 template <int> struct count_type {
-    using type = int;
+    using type = unsigned;
 };
 
 template <> struct count_type<SLOTS> {
@@ -284,7 +284,7 @@ __device__ __forceinline__ bool sees_later(const params &p, const lookout &my, c
     bool sees = false;
 #pragma unroll 1
     for (number n = (own + 1) / W * W + my.rank * W; n < count; n += my.ranks * W) {
-        const auto x = fajit::load_constant<4 * words * W>(indices + n * words);
+        const auto x = fajit::load_constant<4 * words * W>(indices + static_cast<i64>(n) * words);
         unsigned same = 0; // bit i: token n + i has the same index
 #pragma unroll
         for (int i = 0; i < W; i++)
