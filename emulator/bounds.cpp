@@ -1,5 +1,6 @@
 #include "bounds.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -306,7 +307,48 @@ void edit_one(const source &s, const declaration &d, const std::map<std::string,
         replace(s, d.start, "__launch_bounds__() __global__", edits);
 }
 
+// --- kernels with their own names ----------------------------------------------------------------
+
+// Whether each token is of a declaration that is extern "C", outside namespaces, #if and macros.
+std::vector<bool> plain_tokens(const source &s)
+{
+    std::vector<bool> all(s.tokens.size());
+    std::vector<bool> braces; // open ones: is it that of an extern "C"
+    bool is_c = false;        // so the declaration here says
+    int level = 0;            // of #if
+    for (size_t i = 0; i < s.tokens.size(); i++) {
+        const kind is = s.tokens[i].is;
+        level += is == kind::open_if ? 1 : is == kind::close_if ? -1 : 0;
+        if (is == kind::open_if || is == kind::other_branch || is == kind::close_if ||
+            s.tokens[i].define)
+            continue;
+        const bool inside = std::find(braces.begin(), braces.end(), false) == braces.end();
+        all[i] = level == 0 && inside && (is_c || !braces.empty());
+        if (s.is(i, "extern") && s.is(i + 1, "\"C\""))
+            is_c = true;
+        else if (s.is(i, "{"))
+            braces.push_back(is_c && s.is(i - 1, "\"C\""));
+        else if (s.is(i, "}") && !braces.empty())
+            braces.pop_back();
+        if (s.is(i, ";") || s.is(i, "{") || s.is(i, "}"))
+            is_c = false;
+    }
+    return all;
+}
+
 } // namespace
+
+std::vector<std::string> plain_kernels(const std::string &text)
+{
+    std::string copy = text;
+    const std::vector<source> sources = {{&copy, tokens_of(copy)}};
+    const std::vector<bool> plain = plain_tokens(sources[0]);
+    std::vector<std::string> names;
+    for (const declaration &d : find_declarations(sources))
+        if (d.found && d.defined && plain[d.start])
+            names.push_back(d.name);
+    return names;
+}
 
 void bounds_rewrite(const std::vector<std::string *> &texts)
 {

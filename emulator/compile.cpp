@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -320,6 +321,9 @@ bool can_compile(const settings &s, const scratch_folder &folder, std::string *l
 
 bool write_sources(program *p, const settings &s, const std::string &folder, std::string *log)
 {
+    for (const std::string &name : plain_kernels(p->source))
+        if (std::find(p->expressions.begin(), p->expressions.end(), name) == p->expressions.end())
+            p->expressions.push_back(name);
     std::vector<std::string *> texts = {&p->source};
     for (header &h : p->headers)
         texts.push_back(&h.text);

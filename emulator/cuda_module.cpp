@@ -233,8 +233,13 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
     CUfunction found = module_function(module, name);
-    if (!found)
+    if (!found) {
+        remember_failure(CUDA_ERROR_NOT_FOUND,
+                         std::string("emulator has no kernel ") + name +
+                             ": give its name to nvrtcAddNameExpression, or make it extern \"C\" "
+                             "outside namespaces and #if");
         return CUDA_ERROR_NOT_FOUND;
+    }
     *function = found;
     return CUDA_SUCCESS;
 }

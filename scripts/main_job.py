@@ -78,6 +78,7 @@ def emulate(tool):
           "double-precision reference:\n")
     sys.stdout.flush()
     status = subprocess.run([tool, "verify", "--emulate", "rope", *SHAPE], check=False).returncode
+    print("\nThe examples, emulated too (their times mean nothing):")
     return status or run_examples(tool, [launcher])
 
 

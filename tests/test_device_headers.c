@@ -15,6 +15,7 @@
 
 static const char begin[] =
     "#include \"fajit/approx.cuh\"\n"
+    "#include \"fajit/clock.cuh\"\n"
     "#include \"fajit/copy.cuh\"\n"
     "#include \"fajit/dtype.cuh\"\n"
     "#include \"fajit/ldmatrix.cuh\"\n"
@@ -118,6 +119,7 @@ static const use uses[] = {
     {"barrier_sync(1 + u[0], 64);", "bar.sync", 0, NULL, 0},
     {"barrier_arrive(1, 64);", "bar.arrive", 0, NULL, 0},
     {"if (elect_one()) u[0] = 5;", "elect.sync", 90, NULL, 0},
+    {"u[0] = nanoseconds();", "%globaltimer", 0, NULL, 0},
     {"fence_block();", "fence.acq_rel.cta", 0, NULL, 0},
     {"fence_device();", "fence.acq_rel.gpu", 0, NULL, 0},
     {"wait_for_predecessor();", "griddepcontrol.wait", 90, NULL, 0},

@@ -11,10 +11,8 @@ Test(emulator_driver, without_initialization_or_context)
     int count = 0;
     CUdeviceptr memory = 0;
     CUcontext context = NULL;
-    const char *library = getenv("FAJIT_CUDA_LIBRARY");
-    if (!library || !strstr(library, "fajit-emu-cuda"))
-        cr_skip_test("FAJIT_CUDA_LIBRARY is not the emulator");
-    void *rtc = dlopen(library, RTLD_NOW);
+    need_emulator();
+    void *rtc = dlopen(getenv("FAJIT_CUDA_LIBRARY"), RTLD_NOW);
     GIVES(CUDA_ERROR_NOT_INITIALIZED, RTC(cuDeviceGetCount)(&count));
     GIVES(CUDA_ERROR_NOT_INITIALIZED, RTC(cuCtxSynchronize)());
     GIVES(CUDA_ERROR_INVALID_VALUE, RTC(cuInit)(1));

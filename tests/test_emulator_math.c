@@ -5,18 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "gpu_fixture.h"
+#include "emulated_fixture.h"
 
 enum { COUNT = 4096 };
-
-/* Skipped on anything but the emulator: a real device is the subject of test_conformance. */
-static fa_context *open_emulator(fixture *f)
-{
-    const char *library = getenv("FAJIT_CUDA_LIBRARY");
-    if (!library || !strstr(library, "fajit-emu-cuda"))
-        cr_skip_test("FAJIT_CUDA_LIBRARY is not the emulator");
-    return open_device(f, 0);
-}
 
 /* out[i] = EXPRESSION of x[i] and y[i], compiled with `option` (may be NULL). */
 static void evaluate(const char *expression, const char *option, const float *x, const float *y,
@@ -27,7 +18,7 @@ static void evaluate(const char *expression, const char *option, const float *x,
     const char *why = "";
     const void *const host[] = {x, y};
     void *memory[3];
-    fa_context *ctx = open_emulator(&f);
+    fa_context *ctx = open_emulator(&f, NULL, NULL);
     snprintf(source, sizeof source,
              "#include \"fajit/approx.cuh\"\n"
              "__global__ void k(const float *a, const float *b, float *out)\n"
@@ -266,7 +257,7 @@ Test(emulator_math, options_with_other_values_are_refused)
     fixture f;
     fa_kernel *kernel = NULL;
     const char *option = "--ftz=maybe";
-    fa_context *ctx = open_emulator(&f);
+    fa_context *ctx = open_emulator(&f, NULL, NULL);
     fa_spec spec = FA_SPEC_INIT(FA_OP_TEMPLATE);
     spec.tmpl = (fa_template_spec){
         .name = "k.cu", .source = "__global__ void k() {}\n", .entry = "k", .options = &option};

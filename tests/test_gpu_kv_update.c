@@ -113,6 +113,22 @@ static const fa_kv_update_spec choices[] = {
      .in_place = true,
      .head_dim = 64,
      .scaling = {.kind = FA_ROPE_DYNAMIC_NTK, .factor = 2, .original_max_position = 8}},
+    {.rotation = FA_KV_ROTATE_HALF,
+     .angles = FA_ROPE_FREQUENCIES,
+     .head_dim = 64,
+     .scaling = {.attention_factor = 1.25}},
+    {.rotation = FA_KV_ROTATE_HALF,
+     .in_place = true,
+     .head_dim = 64,
+     .scaling = {.kind = FA_ROPE_LINEAR, .factor = 4}},
+    {.rotation = FA_KV_ROTATE_INTERLEAVED,
+     .in_place = true,
+     .head_dim = 64,
+     .scaling = {.kind = FA_ROPE_NTK, .factor = 4}},
+    {.rotation = FA_KV_ROTATE_HALF,
+     .in_place = true,
+     .head_dim = 64,
+     .scaling = {.kind = FA_ROPE_LLAMA3, .factor = 8, .original_max_position = 64}},
 };
 
 static void run_choices(int baked)
