@@ -133,7 +133,7 @@ void stream_delete(CUstream s)
 void stream_serve(CUstream s)
 {
     driver().changed.notify_all();
-    if (s->idle || !may_start(s))
+    if (s->idle || (s->workers && !may_start(s))) // the first one waits for what comes before, too
         return;
     s->workers++;
     s->idle++;

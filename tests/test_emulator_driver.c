@@ -108,6 +108,7 @@ typedef struct launch_case {
 static const launch_case launches[] = {
     {"empty grid", {0, 1, 1}, {1, 1, 1}, 0, {0}, 0, 1},
     {"empty block", {1, 1, 1}, {1, 0, 1}, 0, {0}, 0, 1},
+    {"2^64 threads and 64", {1, 1, 1}, {536838145, 536903681, 64}, 0, {0}, 0, 1},
     {"1024 threads", {1, 1, 1}, {1, 1024, 1}, 0, {0}, 0, 0},
     {"1025 threads", {1, 1, 1}, {1025, 1, 1}, 0, {0}, 0, 1},
     {"2 * 1024 threads", {1, 1, 1}, {1024, 2, 1}, 0, {0}, 0, 1},
@@ -310,6 +311,36 @@ Test(emulator_driver, kinds_of_streams)
 }
 
 /* --- functions by name --- */
+
+static void hold(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+}
+
+/* What a stream is given first may have to wait for the default one. */
+Test(emulator_driver, a_new_stream_behind_the_default_one, .timeout = 20)
+{
+    world w;
+    CUstream s = NULL;
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    world_begin(&w);
+    for (int again = 0; again < 4; again++) {
+        pthread_mutex_lock(&gate);
+        GOOD(CU(cuLaunchHostFunc)(NULL, hold, &gate));
+        GOOD(CU(cuStreamCreate)(&s, CU_STREAM_DEFAULT));
+        GOOD(start(&w, w.add, 1, s));
+        if (again % 2) /* what is queued still runs */
+            GOOD(CU(cuStreamDestroy)(s));
+        pthread_mutex_unlock(&gate);
+        if (again % 2 == 0) {
+            GOOD(CU(cuStreamSynchronize)(s));
+            GOOD(CU(cuStreamDestroy)(s));
+        }
+    }
+    cr_expect_eq(result(&w), 4);
+    world_end(&w);
+}
 
 Test(emulator_driver, functions_by_name)
 {
