@@ -168,11 +168,26 @@ std::vector<std::string> common_words()
 {
     const host_compiler &cxx = host_compiler_find();
     std::vector<std::string> words;
-    for (const char *word :
-         {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-          "-fno-builtin-printf", "-fno-ident", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
-          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
-          "-Wno-subobject-linkage"})
+    for (const char *word : {"-x",
+                             "c++",
+                             "-O1",
+                             "-fPIC",
+                             "-fvisibility=hidden",
+                             "-fno-exceptions",
+                             "-fno-rtti",
+                             "-fno-builtin-printf",
+                             "-fno-ident",
+                             "-fno-math-errno",
+                             "-fno-strict-aliasing",
+                             "-fwrapv",
+                             "-fdata-sections",
+                             "-fstack-clash-protection",
+                             "-fno-delete-null-pointer-checks",
+                             "-nostdinc",
+                             "-nostdinc++",
+                             "-Wno-unknown-pragmas",
+                             "-Wno-attributes",
+                             "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
         words.insert(words.end(), {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init",
