@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -301,6 +302,7 @@ void pack(const settings &s, const shared_memory &shared, const std::string &obj
     head.static_shared_bytes = static_cast<uint32_t>(shared.static_bytes);
     head.object_bytes = object.size();
     head.object_digest = digest(object.data(), object.size());
+    head.head_digest = digest(&head, offsetof(image_head, head_digest));
     image->assign(reinterpret_cast<const char *>(&head), sizeof head);
     image->append(object);
 }
