@@ -483,6 +483,8 @@ void meet(const group &who, const site &where, void *brought, combine how)
     if (who.kind == BLOCK)
         check_barrier(b, who, where);
     meeting *m = find_meeting(b, who, where, warp);
+    if (m->count && m->how != how)
+        fail(LAUNCH_FAILED, where, "threads of one operation bring values of different types");
     m->brought[member] = brought;
     m->arrived[member] = true;
     m->count++;
@@ -591,6 +593,9 @@ void yield()
 {
     block *b = current_block;
     pause now(b);
+    // Who polls may wait for a thread that waits for the grid before: that one goes on once it can.
+    if (!b->before_grids.empty() && b->g->order->before() != succession::RUNNING)
+        wait_for_grid_before(b);
     if (b->ready.empty() && b->started == b->size) {
         sched_yield(); // another block may have something to do
         return;

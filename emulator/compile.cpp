@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -179,11 +180,26 @@ std::vector<std::string> common_words()
 {
     const host_compiler &cxx = host_compiler_find();
     std::vector<std::string> words;
-    for (const char *word :
-         {"-x", "c++", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-          "-fno-builtin-printf", "-fno-ident", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv",
-          "-fdata-sections", "-nostdinc", "-nostdinc++", "-Wno-unknown-pragmas", "-Wno-attributes",
-          "-Wno-subobject-linkage"})
+    for (const char *word : {"-x",
+                             "c++",
+                             "-O1",
+                             "-fPIC",
+                             "-fvisibility=hidden",
+                             "-fno-exceptions",
+                             "-fno-rtti",
+                             "-fno-builtin-printf",
+                             "-fno-ident",
+                             "-fno-math-errno",
+                             "-fno-strict-aliasing",
+                             "-fwrapv",
+                             "-fdata-sections",
+                             "-fstack-clash-protection",
+                             "-fno-delete-null-pointer-checks",
+                             "-nostdinc",
+                             "-nostdinc++",
+                             "-Wno-unknown-pragmas",
+                             "-Wno-attributes",
+                             "-Wno-subobject-linkage"})
         words.push_back(word);
     if (cxx.gnu)
         words.insert(words.end(), {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init",
@@ -297,6 +313,7 @@ void pack(const settings &s, const shared_memory &shared, const std::string &obj
     head.static_shared_bytes = static_cast<uint32_t>(shared.static_bytes);
     head.object_bytes = object.size();
     head.object_digest = digest(object.data(), object.size());
+    head.head_digest = digest(&head, offsetof(image_head, head_digest));
     image->assign(reinterpret_cast<const char *>(&head), sizeof head);
     image->append(object);
 }

@@ -1,4 +1,5 @@
 // Devices.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -75,6 +76,13 @@ bool initialize()
     d.threads = threads ? static_cast<unsigned>(threads) : 1;
     d.shuffled = seeded && *seeded;
     d.seed = seed;
+    // As with the driver, a child has none: the threads of this one stay behind.
+    pthread_atfork([] { driver().lock.lock(); }, [] { driver().lock.unlock(); },
+                   [] {
+                       driver().initialized = false;
+                       driver().in_child = true;
+                       driver().lock.unlock();
+                   });
     d.initialized = true;
     return true;
 }
@@ -106,6 +114,8 @@ EXPORT CUresult cuInit(unsigned flags)
     locked lock(driver().lock);
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    if (driver().in_child)
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (!driver().initialized && !initialize())
         return CUDA_ERROR_NOT_SUPPORTED;
     return driver().devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;

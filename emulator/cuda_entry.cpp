@@ -83,6 +83,16 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **out, int version, c
     return find(name, version, out, status ? status : &ignored);
 }
 
+// Tables of functions that nothing documents. Who finds that there is this driver, as NVRTC does, asks
+// without looking whether it can.
+EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id)
+{
+    if (!table || !id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *table = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
 #undef cuGetProcAddress
 EXPORT CUresult cuGetProcAddress(const char *name, void **out, int version, cuuint64_t flags)
 {

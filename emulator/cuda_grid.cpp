@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "fiber.h"
 #include "print.h"
 #include "sanitizer.h"
 
@@ -118,7 +119,8 @@ void grid_run::blocks()
 // Those of a cooperative launch run at once, each on a thread of its own.
 failure grid_run::run(bool cooperative, unsigned threads)
 {
-    const uint64_t all = count * g.threads.x * g.threads.y * g.threads.z;
+    const uint64_t each = uint64_t{g.threads.x} * g.threads.y * g.threads.z, all = count * each;
+    threads = static_cast<unsigned>(std::min<uint64_t>(threads, STACKS / each));
     const uint64_t wanted =
         cooperative ? count : std::min({uint64_t{threads}, count, 1 + all / WORTH_A_THREAD});
     {

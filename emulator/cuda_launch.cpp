@@ -33,7 +33,7 @@ CUresult check_sizes(const geometry &l)
     if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.x > 2147483647u || l.grid.y > 65535 ||
         l.grid.z > 65535)
         return CUDA_ERROR_INVALID_VALUE;
-    if (threads == 0 || threads > 1024 || l.block.z > 64)
+    if (l.block.x > 1024 || l.block.y > 1024 || l.block.z > 64 || threads == 0 || threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }

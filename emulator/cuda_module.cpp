@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 
@@ -36,7 +37,7 @@ CUresult check_image(const void *image, int cc, image_head *head)
     if (memcmp(head->magic, IMAGE_MAGIC, sizeof head->magic) != 0)
         return CUDA_ERROR_INVALID_IMAGE;
     memcpy(head, image, sizeof *head);
-    if (head->abi != ABI)
+    if (head->abi != ABI || digest(head, offsetof(image_head, head_digest)) != head->head_digest)
         return CUDA_ERROR_INVALID_IMAGE;
     const unsigned char *object = static_cast<const unsigned char *>(image) + sizeof *head;
     if (digest(object, head->object_bytes) != head->object_digest)

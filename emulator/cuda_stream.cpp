@@ -78,6 +78,16 @@ void worker(CUstream s)
     }
 }
 
+// Those of a context that have work, also after they were destroyed.
+std::vector<CUstream> streams_of(const CUctx_st *context)
+{
+    std::vector<CUstream> all = context->streams;
+    for (CUstream s : driver().draining)
+        if (s->context == context)
+            all.push_back(s);
+    return all;
+}
+
 CUstream of_this_thread(CUctx_st *context)
 {
     CUstream &s = context->of_thread[this_thread()];
@@ -133,7 +143,7 @@ void stream_delete(CUstream s)
 void stream_serve(CUstream s)
 {
     driver().changed.notify_all();
-    if (s->idle || !may_start(s))
+    if (s->idle || (s->workers && !may_start(s))) // the first one waits for what comes before, too
         return;
     s->workers++;
     s->idle++;
@@ -162,7 +172,7 @@ pending append(CUstream s, job what)
     p->context = context;
     p->stream = s;
     if (s == context->legacy) {
-        for (CUstream other : context->streams)
+        for (CUstream other : streams_of(context))
             if (other != s && other->blocking && other->last && !other->last->done)
                 p->after.push_back(other->last);
     } else if (s->blocking && context->legacy->last && !context->legacy->last->done) {
@@ -216,7 +226,7 @@ CUresult wait_for_stream(locked &lock, CUstream s)
 CUresult wait_for_context(locked &lock, CUctx_st *context)
 {
     std::vector<pending> all;
-    for (CUstream s : context->streams)
+    for (CUstream s : streams_of(context))
         if (s->last)
             all.push_back(s->last);
     for (const pending &p : all)

@@ -217,6 +217,7 @@ struct driver_state {
     std::mutex lock;
     std::condition_variable changed;
     bool initialized = false;
+    bool in_child = false; // of the process that initialized it
     std::vector<device_limits> devices;
     std::map<int, CUctx_st *> primary;
     std::map<int, unsigned> primary_flags;

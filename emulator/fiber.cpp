@@ -13,7 +13,8 @@ namespace fajit_emu {
 
 namespace {
 
-constexpr size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
+// A thread of a device has up to 512 KiB of local memory; the rest is for the emulator's own calls.
+constexpr size_t STACK_BYTES = (512 + 128) * 1024, GUARD_BYTES = 64 * 1024;
 
 // Stacks that nobody uses, each with the next one's address at its beginning.
 std::mutex unused_lock;

@@ -24,6 +24,10 @@ struct fiber {
     void *argument = nullptr;
 };
 
+// How many stacks a grid may have at a time: each is two mappings, of which Linux gives a process
+// 65,530.
+constexpr size_t STACKS = 24 * 1024;
+
 // A fiber that will run entry(argument), which must not return. Its stack comes from a pool and has
 // a page below it that must not be touched. Null: no memory.
 fiber *fiber_make(void (*entry)(void *), void *argument);

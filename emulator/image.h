@@ -13,6 +13,7 @@ struct image_head {
     uint32_t exact;              // for this architecture alone (sm_90a)
     uint32_t static_shared_bytes;
     uint64_t object_bytes, object_digest;
+    uint64_t head_digest; // of all before it
 };
 
 constexpr char IMAGE_MAGIC[8] = {'f', 'a', 'j', 'i', 't', 'E', 'M', 'U'};

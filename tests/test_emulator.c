@@ -73,6 +73,10 @@ Test(emulator, shuffles_and_votes)
         "    wrong |= (sum != 496) << 10;\n"
         "    if (lane < 8) wrong |= (__shfl_xor_sync(0xffu, i, 1) != (i ^ 1)) << 11;\n"
         "    else wrong |= (__ballot_sync(~0xffu, 1) != ~0xffu) << 12;\n"
+        "    auto small = __shfl_sync(all, (unsigned char)200, 0);\n" /* an int */
+        "    wrong |= ((small *= 2) != 400) << 13;\n"
+        "    if (lane % 2) wrong |= (__shfl_xor_sync(all, 1.0f, 1) != __int_as_float(7)) << 14;\n"
+        "    else wrong |= (__shfl_xor_sync(all, 7, 1) != __float_as_int(1.0f)) << 15;\n"
         "    out[i] = wrong;\n"
         "}\n",
         out);
@@ -171,6 +175,17 @@ Test(emulator, shuffle_that_not_all_lanes_reach, .timeout = 20)
         "    __syncthreads();\n"
         "}\n",
         (const char *const[]){"deadlock", "__shfl_sync at k.cu:4", "k.cu:5", NULL});
+}
+
+Test(emulator, lanes_that_shuffle_different_types)
+{
+    expect_failure(
+        "__global__ void k(int *out)\n"
+        "{\n"
+        "    if (threadIdx.x % 2) out[1] = __shfl_sync(0xffffffffu, 1.0f, 0);\n"
+        "    else out[0] = __shfl_sync(0xffffffffu, 1.0, 0);\n"
+        "}\n",
+        (const char *const[]){"__shfl_sync at k.cu:3", "different types", NULL});
 }
 
 Test(emulator, lane_that_is_not_in_its_mask)

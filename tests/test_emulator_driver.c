@@ -1,6 +1,8 @@
 /* The driver look-alike by itself: what it refuses and with which code, streams, libraries, tensor
  * maps. */
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "emulator_world.h"
 
@@ -106,6 +108,7 @@ typedef struct launch_case {
 static const launch_case launches[] = {
     {"empty grid", {0, 1, 1}, {1, 1, 1}, 0, {0}, 0, 1},
     {"empty block", {1, 1, 1}, {1, 0, 1}, 0, {0}, 0, 1},
+    {"2^64 threads and 64", {1, 1, 1}, {536838145, 536903681, 64}, 0, {0}, 0, 1},
     {"1024 threads", {1, 1, 1}, {1, 1024, 1}, 0, {0}, 0, 0},
     {"1025 threads", {1, 1, 1}, {1025, 1, 1}, 0, {0}, 0, 1},
     {"2 * 1024 threads", {1, 1, 1}, {1024, 2, 1}, 0, {0}, 0, 1},
@@ -244,8 +247,8 @@ Test(emulator_driver, a_failed_kernel_breaks_its_context)
     world_begin(&w);
     GOOD(CU(cuEventCreate)(&e, 0));
     GOOD(CU(cuModuleGetFunction)(&f, w.module, "trap"));
-    GOOD(start(&w, f, 1, w.a));
     GOOD(CU(cuEventRecord)(e, w.a));
+    GOOD(start(&w, f, 1, w.a)); /* calls may fail from here on */
     GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuStreamSynchronize)(w.a));
     GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuStreamSynchronize)(w.b));
     GIVES(CUDA_ERROR_LAUNCH_FAILED, CU(cuCtxSynchronize)());
@@ -308,6 +311,73 @@ Test(emulator_driver, kinds_of_streams)
 }
 
 /* --- functions by name --- */
+
+static void hold(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+}
+
+/* What a stream is given first may have to wait for the default one. */
+Test(emulator_driver, a_new_stream_behind_the_default_one, .timeout = 20)
+{
+    world w;
+    CUstream s = NULL;
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    world_begin(&w);
+    for (int again = 0; again < 4; again++) {
+        pthread_mutex_lock(&gate);
+        GOOD(CU(cuLaunchHostFunc)(NULL, hold, &gate));
+        GOOD(CU(cuStreamCreate)(&s, CU_STREAM_DEFAULT));
+        GOOD(start(&w, w.add, 1, s));
+        if (again % 2) /* what is queued still runs */
+            GOOD(CU(cuStreamDestroy)(s));
+        pthread_mutex_unlock(&gate);
+        if (again % 2 == 0) {
+            GOOD(CU(cuStreamSynchronize)(s));
+            GOOD(CU(cuStreamDestroy)(s));
+        }
+    }
+    cr_expect_eq(result(&w), 4);
+    world_end(&w);
+}
+
+/* Its size is not believed before it is known to be whole. */
+Test(emulator_driver, damaged_images)
+{
+    world w;
+    CUmodule m = NULL;
+    world_begin(&w);
+    for (size_t bit = 0; bit < 512; bit++) {
+        char *byte = (char *)w.image + bit / 8;
+        *byte = (char)(*byte ^ 1 << bit % 8);
+        GIVES(CUDA_ERROR_INVALID_IMAGE, CU(cuModuleLoadData)(&m, w.image));
+        *byte = (char)(*byte ^ 1 << bit % 8);
+    }
+    GOOD(CU(cuModuleLoadData)(&m, w.image));
+    GOOD(CU(cuModuleUnload)(m));
+    world_end(&w);
+}
+
+Test(emulator_driver, in_a_child_process, .timeout = 20)
+{
+    world w;
+    int status = -1;
+    world_begin(&w);
+    int (*synchronize)(void) = (int (*)(void))(uintptr_t)symbol("cuCtxSynchronize");
+    int (*initialize)(unsigned) = (int (*)(unsigned))(uintptr_t)symbol("cuInit");
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(synchronize() == CUDA_ERROR_NOT_INITIALIZED &&
+                      initialize(0) == CUDA_ERROR_NOT_INITIALIZED
+                  ? 0
+                  : 1);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_expect_eq(status, 0);
+    GOOD(start(&w, w.add, 1, w.a));
+    cr_expect_eq(result(&w), 1);
+    world_end(&w);
+}
 
 Test(emulator_driver, functions_by_name)
 {

@@ -248,6 +248,86 @@ Test(emulator_launch, clocks_never_go_back)
     close_device(&f, ctx);
 }
 
+static void expect_all(const char *variable, const char *value, const char *source, int expected)
+{
+    fixture f;
+    int32_t out[THREADS];
+    fa_context *ctx = open_emulator(&f, variable, value);
+    run_ints(ctx, source, out);
+    for (int i = 0; i < THREADS; i++)
+        cr_expect_eq(out[i], expected, "thread %d: %d", i, out[i]);
+    close_device(&f, ctx);
+}
+
+/* Threads of a device make progress, whatever the others do. */
+Test(emulator_launch, atomics_in_a_loop_let_others_run, .timeout = 30)
+{
+    expect_all(NULL, NULL,
+               "__device__ int flag, lock;\n"
+               "__global__ void k(int *out)\n"
+               "{\n"
+               "    if (threadIdx.x < 50)\n"
+               "        while (!atomicAdd(&flag, 0)) ;\n"
+               "    else if (threadIdx.x == 95)\n"
+               "        atomicExch(&flag, 1);\n"
+               "    else\n"
+               "        while (atomicCAS(&flag, 1, 1) != 1) ;\n"
+               "    out[threadIdx.x] = 3;\n"
+               "}\n",
+               3);
+}
+
+/* 400 KB of the 512 that a thread may have. */
+static const char large_local[] =
+    "__device__ __noinline__ int last(const volatile int *x) { return x[99999] - x[50000]; }\n"
+    "__global__ void k(int *out)\n"
+    "{\n"
+    "    volatile int x[100000];\n"
+    "    for (int i = 0; i < 100000; i += 1000) x[i + 999] = i + threadIdx.x;\n"
+    "    x[50000] = threadIdx.x;\n"
+    "    __syncthreads();\n"
+    "    out[threadIdx.x] = last(x);\n"
+    "}\n";
+
+Test(emulator_launch, large_local_arrays_with_clang)
+{
+    expect_all("CXX", "clang++", large_local, 99000);
+}
+
+Test(emulator_launch, large_local_arrays_with_gcc)
+{
+    expect_all("CXX", "g++", large_local, 99000);
+}
+
+/* More blocks at once than Linux has mappings for their stacks. */
+Test(emulator_launch, many_threads_of_the_operating_system, .timeout = 60)
+{
+    fixture f;
+    const char *why = "";
+    static int32_t out[1024];
+    fa_context *ctx = open_emulator(&f, "FAJIT_EMU_THREADS", "64");
+    fa_kernel *kernel = compile_text(ctx,
+                                     "__global__ void k(int *out)\n"
+                                     "{\n"
+                                     "    __syncthreads();\n"
+                                     "    atomicAdd(out + threadIdx.x, 1);\n"
+                                     "}\n");
+    void *memory = gpu_alloc(sizeof out);
+    gpu_fill(memory, 0, sizeof out);
+    const fa_param params[] = {{&memory, sizeof memory}};
+    fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
+    args.tmpl =
+        (fa_template_args){.grid = {256}, .block = {1024}, .params = params, .param_count = 1};
+    OK(fa_launch(kernel, &args, NULL));
+    cr_assert(gpu_synchronize(NULL, &why), "%s", why);
+    gpu_download(out, memory, sizeof out);
+    for (int i = 0; i < 1024; i++)
+        cr_expect_eq(out[i], 256, "thread %d: %d", i, out[i]);
+    gpu_free(memory);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
 /* The last to arrive at the barrier goes on first, and waits for thread 0. */
 Test(emulator_launch, nanosleep_lets_others_run, .timeout = 30)
 {

@@ -287,6 +287,26 @@ Test(emulator_order, no_successor, .timeout = 20)
     close_device(&f, ctx);
 }
 
+/* Nor does who polls for a thread that waits for the kernel before. */
+Test(emulator_order, polling_for_a_thread_that_waits, .timeout = 30)
+{
+    fixture f;
+    fa_context *ctx = open_emulator(&f, NULL, NULL);
+    const kernel_text text[LONGEST] = {
+        {LET, "", "", false},
+        {"__shared__ int here; if (threadIdx.x == 0) here = 0; __syncthreads();"
+         "if (threadIdx.x == 3) {" WAIT " atomicExch(&here, 1); }"
+         "else while (!atomicAdd(&here, 0)) __nanosleep(20);",
+         "", "", true}};
+    chain c;
+    chain_begin(&c, ctx, text, 4);
+    chain_reset(&c);
+    chain_launch(&c);
+    chain_check(&c, 0, 0, 11);
+    chain_end(&c);
+    close_device(&f, ctx);
+}
+
 /* --- failures --- */
 
 static void expect_broken(const kernel_text *text, const char *word)

@@ -6,7 +6,7 @@
 
 namespace fajit_emu {
 
-constexpr unsigned ABI = 4;
+constexpr unsigned ABI = 5;
 
 struct uint3 {
     unsigned x, y, z;
@@ -21,7 +21,8 @@ struct dim3 {
 struct thread_view {
     uint3 thread_idx, block_idx;
     dim3 block_dim, grid_dim;
-    unsigned linear; // thread_idx in the order of warps
+    unsigned linear;          // thread_idx in the order of warps
+    mutable unsigned atomics; // how many it has done
 };
 
 // Where in the kernel's source something was called.

@@ -2,6 +2,13 @@
 
 namespace fajit_emu {
 
+// Threads poll with atomics, and what they wait for another thread of the block may have to do.
+inline void count_atomic()
+{
+    if (++current->atomics % 1024 == 0)
+        host->yield();
+}
+
 // The memory's own adder flushes subnormal numbers, where it is not that of shared memory.
 inline float add_in_memory(const float *at, float a, float b)
 {
@@ -17,6 +24,7 @@ inline float add_in_memory(const float *at, float a, float b)
 template <class T, class JOIN> inline T update(T *at, JOIN join)
 {
     T old, next;
+    count_atomic();
     __atomic_load(at, &old, __ATOMIC_RELAXED);
     do
         next = join(old);
@@ -70,6 +78,7 @@ FAJIT_EMU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #define FAJIT_EMU_CAS(TYPE)                                                                        \
     inline TYPE atomicCAS(TYPE *address, TYPE compare, TYPE value)                                 \
     {                                                                                              \
+        fajit_emu::count_atomic();                                                                 \
         __atomic_compare_exchange(address, &compare, &value, false, __ATOMIC_RELAXED,              \
                                   __ATOMIC_RELAXED);                                               \
         return compare;                                                                            \

@@ -64,6 +64,15 @@ inline unsigned lane()
     return current->linear % 32;
 }
 
+template <unsigned BYTES> struct carried;
+template <> struct carried<4> {
+    using type = unsigned;
+};
+template <> struct carried<8> {
+    using type = unsigned long long;
+};
+template <unsigned BYTES> using carrier = typename carried<BYTES>::type;
+
 // What a lane takes from lane `source`; its own value when it has none there.
 template <class T> struct exchanged {
     T value, result;
@@ -84,12 +93,21 @@ template <class T> inline void exchange_all(void *const *brought, unsigned)
         }
 }
 
+// As an int, a float, ... are shuffled, so is what is promoted to it. A shuffle moves bits: lanes may
+// differ in the type, not in its size.
+template <class T> using promoted = decltype(+T());
+
 template <class T>
-inline T exchange(unsigned mask, const site &where, T value, unsigned source, bool own)
+inline promoted<T> exchange(unsigned mask, const site &where, promoted<T> value, unsigned source,
+                            bool own)
 {
-    exchanged<T> mine{value, value, source, own};
-    host->meet({WARP, mask, 0}, where, &mine, exchange_all<T>);
-    return mine.result;
+    using bits = carrier<sizeof value>;
+    exchanged<bits> mine{0, 0, source, own};
+    __builtin_memcpy(&mine.value, &value, sizeof value);
+    mine.result = mine.value;
+    host->meet({WARP, mask, 0}, where, &mine, exchange_all<bits>);
+    __builtin_memcpy(&value, &mine.result, sizeof value);
+    return value;
 }
 
 inline void check_width(int width, const site &where)
@@ -207,41 +225,45 @@ inline unsigned __activemask()
 }
 
 template <class T>
-inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, FAJIT_EMU_HERE)
+inline fajit_emu::promoted<T> __shfl_sync(unsigned mask, T value, int source, int width = 32,
+                                          FAJIT_EMU_HERE)
 {
     const fajit_emu::site here{"__shfl_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
-    return fajit_emu::exchange(mask, here, value, lane / w * w + static_cast<unsigned>(source) % w,
-                               false);
+    return fajit_emu::exchange<T>(mask, here, value,
+                                  lane / w * w + static_cast<unsigned>(source) % w, false);
 }
 template <class T>
-inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, FAJIT_EMU_HERE)
+inline fajit_emu::promoted<T> __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                                             FAJIT_EMU_HERE)
 {
     const fajit_emu::site here{"__shfl_up_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
     delta %= 32; // the instruction reads no more bits
-    return fajit_emu::exchange(mask, here, value, lane - delta, delta > lane % w);
+    return fajit_emu::exchange<T>(mask, here, value, lane - delta, delta > lane % w);
 }
 template <class T>
-inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, FAJIT_EMU_HERE)
+inline fajit_emu::promoted<T> __shfl_down_sync(unsigned mask, T value, unsigned delta,
+                                               int width = 32, FAJIT_EMU_HERE)
 {
     const fajit_emu::site here{"__shfl_down_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
     delta %= 32;
-    return fajit_emu::exchange(mask, here, value, lane + delta, delta >= w - lane % w);
+    return fajit_emu::exchange<T>(mask, here, value, lane + delta, delta >= w - lane % w);
 }
 template <class T>
-inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, FAJIT_EMU_HERE)
+inline fajit_emu::promoted<T> __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32,
+                                              FAJIT_EMU_HERE)
 {
     const fajit_emu::site here{"__shfl_xor_sync", file, line};
     fajit_emu::check_width(width, here);
     const unsigned w = static_cast<unsigned>(width), lane = fajit_emu::lane();
     const unsigned source = lane ^ static_cast<unsigned>(lanes) % 32;
     // A later group of lanes cannot be reached, an earlier one can.
-    return fajit_emu::exchange(mask, here, value, source, source >= lane / w * w + w);
+    return fajit_emu::exchange<T>(mask, here, value, source, source >= lane / w * w + w);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, FAJIT_EMU_HERE)
