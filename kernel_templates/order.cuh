@@ -4,25 +4,33 @@
 #ifndef FAJIT_ORDER_CUH
 #define FAJIT_ORDER_CUH
 
+#include "fajit/place.cuh"
+
 namespace fajit {
 
 // Returns when every kernel that this one depends on has ended and its writes can be seen.
-__device__ __forceinline__ void wait_for_predecessor()
+__device__ __forceinline__ void wait_for_predecessor(place at = place::here())
 {
 #ifdef FAJIT_EMULATED
-    fajit_emu::wait_for_grid();
-#elif __CUDA_ARCH__ >= 900
+    fajit_emu::host->wait_for_grid(at.site("griddepcontrol.wait"));
+#else
+    (void)at;
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 #endif
 }
 
 // Lets the blocks of the next kernel take the place of this one's. Only a hint: that kernel waits.
-__device__ __forceinline__ void let_successor_start()
+__device__ __forceinline__ void let_successor_start(place at = place::here())
 {
 #ifdef FAJIT_EMULATED
-    fajit_emu::let_next_grid();
-#elif __CUDA_ARCH__ >= 900
+    fajit_emu::host->let_next_grid(at.site("griddepcontrol.launch_dependents"));
+#else
+    (void)at;
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
+#endif
 #endif
 }
 

@@ -45,18 +45,6 @@ inline counted count(const group &who, const site &where, bool predicate)
     return mine;
 }
 
-// --- grid ----------------------------------------------------------------------------------------
-
-inline void wait_for_grid(FAJIT_EMU_HERE)
-{
-    host->wait_for_grid({"griddepcontrol.wait", file, line});
-}
-
-inline void let_next_grid(FAJIT_EMU_HERE)
-{
-    host->let_next_grid({"griddepcontrol.launch_dependents", file, line});
-}
-
 // --- warp ----------------------------------------------------------------------------------------
 
 inline unsigned lane()
