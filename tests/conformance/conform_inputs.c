@@ -181,7 +181,10 @@ enum { TINY_LEFT, TINY_RIGHT, TINY_BOTH, ZEROS, OPPOSITE, VANISHING, TIES, TINY_
 static uint32_t close_to_power(const format *f, int exponent, uint32_t mantissa)
 {
     const int field = exponent + f->bias, highest = (int)(f->greatest >> f->mantissa);
-    return (uint32_t)(field < 1 ? 1 : field >= highest ? highest - 1 : field) << f->mantissa |
+    return (uint32_t)(field < 1          ? 1
+                      : field >= highest ? highest - 1
+                                         : field)
+               << f->mantissa |
            (mantissa & ((1u << f->mantissa) - 1));
 }
 
@@ -198,7 +201,9 @@ static uint32_t tiny_factor(const format *f, uint32_t row, uint32_t k, uint32_t 
     if (tiny)
         return (random & ((1u << f->mantissa) - 1)) >>
                (1 + row / 32 / TINY_KINDS % (uint32_t)(f->mantissa - 1));
-    return close_to_power(f, lifted(f) - (k % 4 ? 12 + (int)(random >> 12) % 7 : 0), random);
+    const int gap = f->bits == 8 ? 19 : 12;
+    return close_to_power(f, lifted(f) - (k % 4 ? gap + (int)(random >> 12 & 0xffff) % 7 : 0),
+                          random);
 }
 
 /* An odd or even number, half its last unit, and what decides whether that is a tie. */
@@ -221,8 +226,7 @@ static uint32_t tiny_code(const format *f, uint32_t row, uint32_t k, uint32_t ra
     switch (row / 32 % TINY_KINDS) {
     case TINY_LEFT:
     case TINY_RIGHT:
-        return sign |
-               tiny_factor(f, row, k, random, first == (row / 32 % TINY_KINDS == TINY_LEFT));
+        return sign | tiny_factor(f, row, k, random, first == (row / 32 % TINY_KINDS == TINY_LEFT));
     case TINY_BOTH:
         return sign | tiny_factor(f, row, k, random, true);
     case ZEROS:
@@ -233,7 +237,7 @@ static uint32_t tiny_code(const format *f, uint32_t row, uint32_t k, uint32_t ra
     case VANISHING:
         if (first)
             return of_line | (k == 0 ? 1 + random % 3 : 0);
-        return close_to_power(f, (f->bias > 100 ? -17 : -1) - (int)(random >> 12) % 4, 0);
+        return close_to_power(f, (f->bias > 100 ? -17 : -1) - (int)(random >> 12 & 3), 0);
     default:
         return of_line | factor_of_tie(f, k, random, first);
     }
@@ -339,8 +343,8 @@ void conform_inputs(const conform_case *c, uint32_t *in)
                 *in++ = (uint32_t)(x >> 32);
             } else {
                 /* The left matrix has twice the words of the right one and comes first. */
-                *in++ =
-                    one_word(c->inputs[n], rows, row, n, n < strspn(c->inputs, "hbt45HBEF") * 2 / 3);
+                *in++ = one_word(c->inputs[n], rows, row, n,
+                                 n < strspn(c->inputs, "hbt45HBEF") * 2 / 3);
             }
         }
 }

@@ -3,7 +3,8 @@
 
 using namespace fajit;
 
-template <int BYTES> __device__ void copy_each(unsigned *&out, unsigned *target, const unsigned *from)
+template <int BYTES>
+__device__ void copy_each(unsigned *&out, unsigned *target, const unsigned *from)
 {
     for (unsigned valid = 0; valid <= BYTES; valid++) {
         copy_async<BYTES>(target, from, valid);
