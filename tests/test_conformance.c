@@ -76,7 +76,10 @@ static void check(const char *name)
     X(arithmetic)                                                                                  \
     X(arithmetic_double)                                                                           \
     X(atomics)                                                                                     \
+    X(barriers)                                                                                    \
     X(clock)                                                                                       \
+    X(copies)                                                                                      \
+    X(elect)                                                                                       \
     X(fast_math)                                                                                   \
     X(float_to_integer)                                                                            \
     X(flush_to_zero)                                                                               \
@@ -89,12 +92,21 @@ static void check(const char *name)
     X(matrix_layout)                                                                               \
     X(matrix_moves)                                                                                \
     X(mma_bf16)                                                                                    \
+    X(mma_bf16_k8)                                                                                 \
+    X(mma_bf16_tiny)                                                                               \
     X(mma_e4m3)                                                                                    \
+    X(mma_e4m3_e5m2)                                                                               \
     X(mma_e5m2)                                                                                    \
+    X(mma_e5m2_e4m3)                                                                               \
     X(mma_f16)                                                                                     \
     X(mma_f16_k8)                                                                                  \
+    X(mma_f16_tiny)                                                                                \
+    X(mma_fp8_tiny)                                                                                \
     X(mma_half_sums)                                                                               \
+    X(mma_half_sums_k8)                                                                            \
+    X(mma_half_tiny)                                                                               \
     X(mma_tf32)                                                                                    \
+    X(mma_tf32_k4)                                                                                 \
     X(precise)                                                                                     \
     X(rounding)                                                                                    \
     X(uncontracted)                                                                                \

@@ -21,17 +21,27 @@ from typing import NamedTuple
 import numpy as np
 
 FLOAT, HALF = (32, 23, 127), (16, 10, 15)  # bits, mantissa bits, bias
-TF32 = (19, 10, 127)
+TF32, BF16 = (19, 10, 127), (16, 7, 127)
+E4M3, E5M2 = (8, 3, 7), (8, 2, 15)
 
-# name: type of the elements, K, type of the sums
+# name: types of the elements of A and B, K, type of the sums
 CASES = {
-    "mma_f16": (HALF, 16, FLOAT),
-    "mma_f16_k8": (HALF, 8, FLOAT),
-    "mma_bf16": ((16, 7, 127), 16, FLOAT),
-    "mma_tf32": (TF32, 8, FLOAT),
-    "mma_e4m3": ((8, 3, 7), 32, FLOAT),
-    "mma_e5m2": ((8, 2, 15), 32, FLOAT),
-    "mma_half_sums": (HALF, 16, HALF),
+    "mma_f16": (HALF, HALF, 16, FLOAT),
+    "mma_f16_k8": (HALF, HALF, 8, FLOAT),
+    "mma_f16_tiny": (HALF, HALF, 16, FLOAT),
+    "mma_bf16": (BF16, BF16, 16, FLOAT),
+    "mma_bf16_k8": (BF16, BF16, 8, FLOAT),
+    "mma_bf16_tiny": (BF16, BF16, 16, FLOAT),
+    "mma_tf32": (TF32, TF32, 8, FLOAT),
+    "mma_tf32_k4": (TF32, TF32, 4, FLOAT),
+    "mma_e4m3": (E4M3, E4M3, 32, FLOAT),
+    "mma_e5m2": (E5M2, E5M2, 32, FLOAT),
+    "mma_e4m3_e5m2": (E4M3, E5M2, 32, FLOAT),
+    "mma_e5m2_e4m3": (E5M2, E4M3, 32, FLOAT),
+    "mma_fp8_tiny": (E4M3, E5M2, 32, FLOAT),
+    "mma_half_sums": (HALF, HALF, 16, HALF),
+    "mma_half_sums_k8": (HALF, HALF, 8, HALF),
+    "mma_half_tiny": (HALF, HALF, 16, HALF),
 }
 FAR = -10000  # exponent of a term that is zero
 
@@ -47,11 +57,9 @@ class Rule(NamedTuple):
 ONE_GROUP = Rule("all at once", 25, "toward zero", "toward zero", "first")
 # On sm_90 the compiler makes two products of halves, and an addition, of one of fp8.
 TWO_PRODUCTS = Rule("k % 4 < 2, then the others", 25, "toward zero", "toward zero", "last")
-RULES = {
-    "mma_e4m3": TWO_PRODUCTS,
-    "mma_e5m2": TWO_PRODUCTS,
-    "mma_half_sums": ONE_GROUP._replace(rounded="to nearest"),
-}
+HALF_SUM = ONE_GROUP._replace(rounded="to nearest")
+RULES = {name: TWO_PRODUCTS for name, (a, *_) in CASES.items() if a[0] == 8}
+RULES |= {name: HALF_SUM for name, (*_, form) in CASES.items() if form == HALF}
 
 
 def groupings(K):
@@ -73,6 +81,16 @@ def split(bits, form):
     significand = np.where(exponent > 0, fraction | (1 << mantissa_bits), fraction)
     significand = np.where(bits >> (width - 1) & 1, -significand, significand)
     return significand.astype(np.int64), np.maximum(exponent, 1).astype(np.int64) - bias
+
+
+def factors(bits, form):
+    """The same, as the units get them: of e4m3 they get halves, which are not subnormal."""
+    significand, exponent = split(bits, form)
+    if form != E4M3:
+        return significand, exponent
+    left = form[1] + 1 - np.frexp(np.abs(significand).astype(np.float64))[1]
+    left = np.where(significand == 0, 0, left).astype(np.int64)
+    return significand << left, exponent - left
 
 
 def elements(words, width):
@@ -152,15 +170,15 @@ def add_floats(x, y):
 
 class Case:
     def __init__(self, name, folder):
-        form, K, self.form = CASES[name]
+        form_a, form_b, K, self.form = CASES[name]
         words = np.fromfile(folder / f"{name}.in", "<u4")
-        a, b, self.c = matrices(words, form[0], K, self.form[0])
+        a, b, self.c = matrices(words, form_a[0], K, self.form[0])
         words = np.fromfile(folder / f"{name}.raw", "<u4")
         self.d = sums(words.reshape(-1, 32, self.form[0] // 8), self.form[0])
-        (ma, ea), (mb, eb) = split(a, form), split(b, form)
+        (ma, ea), (mb, eb) = factors(a, form_a), factors(b, form_b)
         self.significand = ma[:, :, None, :] * mb[:, None, :, :]
         self.exponent = ea[:, :, None, :] + eb[:, None, :, :]
-        self.unit, self.groups = 2 * form[1], groupings(K)
+        self.unit, self.groups = form_a[1] + form_b[1], groupings(K)
 
     def unexplained(self, rule):
         d = self.c if rule.c == "first" else np.zeros_like(self.c)

@@ -120,6 +120,19 @@ const conform_case conform_cases[] = {
     {"mma_e4m3", 90, true, 32, 64, "444444aaaa", 0, NULL, {F32("product")}, 4},
     {"mma_e5m2", 90, true, 32, 64, "555555aaaa", 0, NULL, {F32("product")}, 4},
     {"mma_half_sums", 80, true, 32, 64, "hhhhhhgg", 0, NULL, {F16("product")}, 2},
+    {"mma_bf16_k8", 80, true, 32, 64, "bbbaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_tf32_k4", 80, true, 32, 64, "tttaaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_half_sums_k8", 80, true, 32, 64, "hhhgg", 0, NULL, {F16("product")}, 2},
+    {"mma_e4m3_e5m2", 90, true, 32, 64, "444455aaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_e5m2_e4m3", 90, true, 32, 64, "555544aaaa", 0, NULL, {F32("product")}, 4},
+    {"mma_f16_tiny", 80, true, 32, 64, "HHHHHHAAAA", 0, NULL, {F32("product")}, 4},
+    {"mma_bf16_tiny", 80, true, 32, 64, "BBBBBBZZZZ", 0, NULL, {F32("product")}, 4},
+    {"mma_fp8_tiny", 90, true, 32, 64, "EEEEFFAAAA", 0, NULL, {F32("product")}, 4},
+    {"mma_half_tiny", 80, true, 32, 64, "HHHHHHGG", 0, NULL, {F16("product")}, 2},
+    {"copies", 75, false, 16, 32, "uuuu", 16, NULL, {BITS("copied")}, 104},
+    {"barriers", 75, false, 16, 128, "u", 16, NULL,
+     {BITS("handed over"), BITS("of a neighbour"), BITS("count"), BITS("and"), BITS("or")}, 0},
+    {"elect", 75, false, 4, 64, "u", 16, NULL, {BITS("lanes chosen"), BITS("the same again")}, 0},
 };
 /* clang-format on */
 const size_t conform_case_count = sizeof conform_cases / sizeof *conform_cases;

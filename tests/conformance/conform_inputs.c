@@ -11,6 +11,8 @@
  *               e4m3, four e5m2; their kind depends on the number of the warp
  *   a  float to add to a product of the kind
  *   g  two halves to add
+ *   H B E F   as h b 4 5, for sums of few and subnormal factors
+ *   A Z G     to add to these: float, float where bfloat16 are the factors, two halves
  *
  * The first rows hold each corner of the first input, with each of the second where rows are many. */
 #include <math.h>
@@ -171,6 +173,106 @@ static uint32_t addend(uint32_t row, uint32_t n)
     return random % 4 ? float_of(random, lowest[kind], span[kind]) : 0;
 }
 
+/* --- operands whose products decide on corners of the rule --- */
+
+enum { TINY_LEFT, TINY_RIGHT, TINY_BOTH, ZEROS, OPPOSITE, VANISHING, TIES, TINY_KINDS };
+
+/* Close to 2^exponent, or to the power next to it that the format has. */
+static uint32_t close_to_power(const format *f, int exponent, uint32_t mantissa)
+{
+    const int field = exponent + f->bias, highest = (int)(f->greatest >> f->mantissa);
+    return (uint32_t)(field < 1          ? 1
+                      : field >= highest ? highest - 1
+                                         : field)
+               << f->mantissa |
+           (mantissa & ((1u << f->mantissa) - 1));
+}
+
+/* How far above 1 the factors lie that make subnormal ones visible in a sum. */
+static int lifted(const format *f)
+{
+    return f->bias > 100 ? 20 : 12;
+}
+
+/* Subnormal numbers that lack leading bits, others in each warp; and what they are multiplied by:
+ * few large numbers, whose products are not to be cut off with those of the small ones. */
+static uint32_t tiny_factor(const format *f, uint32_t row, uint32_t k, uint32_t random, bool tiny)
+{
+    if (tiny)
+        return (random & ((1u << f->mantissa) - 1)) >>
+               (1 + row / 32 / TINY_KINDS % (uint32_t)(f->mantissa - 1));
+    const int gap = f->bits == 8 ? 19 : 12;
+    return close_to_power(f, lifted(f) - (k % 4 ? gap + (int)(random >> 12 & 0xffff) % 7 : 0),
+                          random);
+}
+
+/* An odd or even number, half its last unit, and what decides whether that is a tie. */
+static uint32_t factor_of_tie(const format *f, uint32_t k, uint32_t random, bool first)
+{
+    if (k > 2)
+        return 0;
+    if (k == 0)
+        return close_to_power(f, 0, first ? random : 0);
+    if (k == 1)
+        return close_to_power(f, first ? -f->mantissa - 1 : 0, 0);
+    return random % 3 ? close_to_power(f, first ? -12 : -12 - (int)(random % 3 - 1), 0) : 0;
+}
+
+/* Element k of a row of A or of a column of B, each of which has one sign where zeros are added. */
+static uint32_t tiny_code(const format *f, uint32_t row, uint32_t k, uint32_t random, bool first)
+{
+    const uint32_t negative = 1u << (f->bits - 1), sign = random >> 31 ? negative : 0;
+    const uint32_t of_line = row / 4 % 2 ? negative : 0;
+    switch (row / 32 % TINY_KINDS) {
+    case TINY_LEFT:
+    case TINY_RIGHT:
+        return sign | tiny_factor(f, row, k, random, first == (row / 32 % TINY_KINDS == TINY_LEFT));
+    case TINY_BOTH:
+        return sign | tiny_factor(f, row, k, random, true);
+    case ZEROS:
+        return of_line | (first ? 0 : close_to_power(f, 0, random));
+    case OPPOSITE: /* each product, and then its opposite */
+        return close_to_power(f, (int)(hash(row, k / 2) % 4), hash(row, k / 2)) |
+               (first || k % 2 ? 0 : negative);
+    case VANISHING:
+        if (first)
+            return of_line | (k == 0 ? 1 + random % 3 : 0);
+        return close_to_power(f, (f->bias > 100 ? -17 : -1) - (int)(random >> 12 & 3), 0);
+    default:
+        return of_line | factor_of_tie(f, k, random, first);
+    }
+}
+
+static uint32_t tiny_operand(const format *f, uint32_t row, uint32_t n, bool first)
+{
+    const uint32_t in_word = 32 / (uint32_t)f->bits;
+    const uint32_t k = in_word * (row % 4) + 4 * in_word * (first ? n / 2 : n - 4);
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < in_word; i++)
+        word |= tiny_code(f, row, k + i, hash(row, n * 8 + i + 100), first)
+                << (i * (uint32_t)f->bits);
+    return word;
+}
+
+/* Has bits below those that are kept beside a subnormal factor of the least normal exponent. */
+static uint32_t tiny_addend(const format *f, uint32_t row, uint32_t n)
+{
+    const uint32_t random = hash(row, n), kind = row / 32 % TINY_KINDS;
+    const int other = kind == TINY_BOTH ? 1 - f->bias : lifted(f),
+              field = 127 + 1 - f->bias + other - 3 - (int)(random >> 8 & 7);
+    if (kind > TINY_BOTH || random % 4 == 0)
+        return random & 0x80000000u;
+    return (random & 0x807fffffu) | (uint32_t)(field < 0 ? 0 : field) << 23;
+}
+
+static uint32_t tiny_halves(uint32_t row, uint32_t n)
+{
+    const uint32_t random = hash(row, n);
+    if (row / 32 % TINY_KINDS > TINY_BOTH || random % 4)
+        return random & 0x80008000u;
+    return random & 0x8fff8fffu;
+}
+
 /* --- rows --- */
 
 static uint32_t one_word(char letter, uint32_t rows, uint32_t row, uint32_t n, bool first)
@@ -203,6 +305,20 @@ static uint32_t one_word(char letter, uint32_t rows, uint32_t row, uint32_t n, b
         return operand(&f16, row, n, false);
     case '5':
         return operand(&e5m2, row, n, first);
+    case 'H':
+        return tiny_operand(&f16, row, n, first);
+    case 'B':
+        return tiny_operand(&bf16, row, n, first);
+    case 'E':
+        return tiny_operand(&e4m3, row, n, first);
+    case 'F':
+        return tiny_operand(&e5m2, row, n, first);
+    case 'A':
+        return tiny_addend(&f16, row, n);
+    case 'Z':
+        return tiny_addend(&bf16, row, n);
+    case 'G':
+        return tiny_halves(row, n);
     default: /* 'a' */
         return addend(row, n);
     }
@@ -227,8 +343,8 @@ void conform_inputs(const conform_case *c, uint32_t *in)
                 *in++ = (uint32_t)(x >> 32);
             } else {
                 /* The left matrix has twice the words of the right one and comes first. */
-                *in++ =
-                    one_word(c->inputs[n], rows, row, n, n < strspn(c->inputs, "hbt45") * 2 / 3);
+                *in++ = one_word(c->inputs[n], rows, row, n,
+                                 n < strspn(c->inputs, "hbt45HBEF") * 2 / 3);
             }
         }
 }

@@ -1,0 +1,21 @@
+// The rule by which tensor cores add: bf16 with K = 8, whose sums are not exact.
+#include "fajit/mma.cuh"
+
+using namespace fajit;
+
+__global__ void k(const unsigned *inputs, unsigned *outputs)
+{
+    const unsigned row = blockIdx.x * blockDim.x + threadIdx.x, *in = inputs + row * IN;
+    fragment_a<bf16, 8> a;
+    fragment_b<bf16, 8> b;
+    fragment_c<f32> c;
+    for (unsigned &w : a.word)
+        w = *in++;
+    for (unsigned &w : b.word)
+        w = *in++;
+    for (float &x : c.value)
+        x = __uint_as_float(*in++);
+    c = mma(a, b, c);
+    for (int i = 0; i < OUT; i++)
+        outputs[row * OUT + i] = __float_as_uint(c.value[i]);
+}
