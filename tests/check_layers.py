@@ -19,7 +19,7 @@ LAYERS = [
     ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template", "ops/rotary"],
-    ["driver driver_impl driver_launch driver_load", "compiler compiler_find compiler_log", "ops/kv_update ops/kv_update_launch", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],
+    ["driver driver_impl driver_launch driver_load", "compiler compiler_find compiler_log", "ops/kv_update ops/kv_update_arrays ops/kv_update_launch", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],
     ["cache cache_impl cache_dirs cache_lock cache_lru cache_visit"],
     ["kernel", "record"],
     ["kernels"],

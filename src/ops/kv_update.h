@@ -1,10 +1,11 @@
-/* What the two halves of kv_update share: kv_update.c makes the kernel, kv_update_launch.c launches
- * it. */
+/* What the parts of kv_update share: kv_update.c makes the kernel, kv_update_launch.c launches it,
+ * kv_update_arrays.c checks the tensors and arrays of a launch. */
 #ifndef FA_KV_UPDATE_H
 #define FA_KV_UPDATE_H
 
 #include "op.h"
 #include "ops/rotary.h"
+#include "tensor.h"
 
 #define KV_MAX_HEAD_DIM 1024
 #define KV_MAX_PAGE_SIZE 256
@@ -43,6 +44,20 @@ typedef struct kv_kernel_params {
     int32_t indices_aligned, items, heads_per_group, groups, abreast_log2;
 } kv_kernel_params;
 
+/* Sizes of a launch, dynamic ones filled in. */
+typedef struct kv_sizes {
+    int64_t batch, tokens, heads, head_dim, head_dim_v, rotary_dim;
+    int64_t outer, entries; /* of the cache: rows and their length, or pages and theirs */
+    int64_t slots;          /* tokens that have one; without SLOTS all */
+} kv_sizes;
+
+/* Views of everything a launch touches: what it writes first. */
+typedef struct kv_views {
+    fa__view view[16];
+    int outputs, count;
+    const fa__view *fresh[2], *cache[2], *out[2]; /* of K, of V; out is the cache in place */
+} kv_views;
+
 /* The largest power of two that divides value, at most limit (one itself). */
 static inline int64_t fa__kv_power_of_two(uint64_t value, int64_t limit)
 {
@@ -70,6 +85,22 @@ static inline uint64_t fa__kv_dividends(const fa_kv_update_spec *s, int64_t head
     }
     return (uint64_t)rotary_dim | (uint64_t)(head_dim - rotary_dim);
 }
+
+/* Elements from one batch of the block table to the next. */
+static inline int64_t fa__kv_table_stride(const fa_kv_update_args *a)
+{
+    return a->block_table_stride ? a->block_table_stride : a->max_pages;
+}
+
+/* Views of every tensor and array of a launch, checked. */
+fa_status fa__kv_update_arrays(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                               const kv_sizes *n, kv_views *v);
+/* Elements of an access, at most `width`, for which the alignment of the angles' arrays is enough. */
+int64_t fa__kv_update_arrays_width(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                   int64_t width);
+/* Whether the indices that tell of repeated entries fill accesses of 16 bytes, in each batch. */
+bool fa__kv_update_indices_aligned(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                   const kv_sizes *n);
 
 fa_status fa__kv_update_launch(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
                                const fa_args *args, fa__launch *launch, fa__launch_room *room);

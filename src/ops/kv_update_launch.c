@@ -1,21 +1,14 @@
-/* Launching kv_update: every check of the args, and the grid. Runs in the serving path:
- * straight-line integer code, no allocation. */
+/* Launching kv_update: the sizes and the grid. Runs in the serving path: straight-line integer code,
+ * no allocation. */
 #include <inttypes.h>
 
 #include "ops/kv_update.h"
 #include "status.h"
-#include "tensor.h"
 
 #define MAX_GRID_X INT64_C(2147483647)
 #define MAX_GRID_Y INT64_C(65535)
 
 /* --- sizes --- */
-
-typedef struct sizes {
-    int64_t batch, tokens, heads, head_dim, head_dim_v, rotary_dim;
-    int64_t outer, entries; /* of the cache: rows and their length, or pages and theirs */
-    int64_t slots;          /* tokens that have one; without SLOTS all */
-} sizes;
 
 static fa_status resolve(const char *name, int32_t baked, int32_t given, int64_t *size)
 {
@@ -31,7 +24,7 @@ static fa_status resolve(const char *name, int32_t baked, int32_t given, int64_t
     return FA_OK;
 }
 
-static fa_status check_head_dim(const fa_kv_update_spec *s, sizes *n)
+static fa_status check_head_dim(const fa_kv_update_spec *s, kv_sizes *n)
 {
     n->head_dim_v = s->head_dim_v ? s->head_dim_v : n->head_dim;
     n->rotary_dim = !s->rotation ? 0 : s->rotary_dim ? s->rotary_dim : n->head_dim;
@@ -63,7 +56,8 @@ static fa_status need_size(const char *name, int64_t value)
                     name, value, name);
 }
 
-static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update_args *a, sizes *n)
+static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                  kv_sizes *n)
 {
     fa_status status = FA_OK;
     if (s->cache == FA_KV_DENSE) {
@@ -87,7 +81,8 @@ static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update
     return status;
 }
 
-static fa_status check_slot_count(const fa_kv_update_spec *s, const fa_kv_update_args *a, sizes *n)
+static fa_status check_slot_count(const fa_kv_update_spec *s, const fa_kv_update_args *a,
+                                  kv_sizes *n)
 {
     const int64_t tokens = n->batch * n->tokens; /* below 2^62 */
     n->slots = tokens;
@@ -102,7 +97,7 @@ static fa_status check_slot_count(const fa_kv_update_spec *s, const fa_kv_update
     return FA_OK;
 }
 
-static fa_status resolve_sizes(const fa_kv_update_spec *s, const fa_kv_update_args *a, sizes *n)
+static fa_status resolve_sizes(const fa_kv_update_spec *s, const fa_kv_update_args *a, kv_sizes *n)
 {
     fa_status status = FA_OK;
     (void)((status = resolve("batch", s->batch, a->batch, &n->batch)) ||
@@ -127,199 +122,12 @@ static fa_status resolve_length(const fa_kv_update_spec *s, const fa_kv_update_a
     return status;
 }
 
-static bool is_empty(const fa_kv_update_spec *s, const sizes *n)
+static bool is_empty(const fa_kv_update_spec *s, const kv_sizes *n)
 {
     return !n->batch || !n->heads || !n->head_dim || (s->in_place && !n->tokens);
 }
 
-/* --- tensors and arrays --- */
-
-/* Views of everything a launch touches: what it writes first. */
-typedef struct views {
-    fa__view view[16];
-    int outputs, count;
-    const fa__view *fresh[2], *cache[2], *out[2]; /* of K, of V; out is the cache in place */
-} views;
-
-static const char *const new_names[2] = {"k_new", "v_new"};
-static const char *const cache_names[2] = {"cache_k", "cache_v"};
-static const char *const out_names[2] = {"k_out", "v_out"};
-
-static fa_status add_cache(views *v, const fa_kv_update_spec *s, const sizes *n, int which,
-                           const char *name, const fa_tensor *tensor, const fa__view **out)
-{
-    const int64_t extent[3] = {n->outer, n->heads, n->entries};
-    const fa_layout layout =
-        s->cache_layout == FA_KV_TOKENS_FIRST ? FA_LAYOUT_BNHD : FA_LAYOUT_BHND;
-    *out = &v->view[v->count];
-    return fa__view_make(&v->view[v->count++], "kv_update", name, tensor, layout, extent,
-                         which ? n->head_dim_v : n->head_dim, fa__kv_cached_bytes(s));
-}
-
-static fa_status add_array(views *v, const char *name, const void *data, int64_t count,
-                           int64_t bytes)
-{
-    return fa__view_make_array(&v->view[v->count++], "kv_update", name, data, count, bytes);
-}
-
-/* Where the stacked output has its second half. */
-static fa_status follow_k(const fa_kv_update_args *a, const fa__view *k, fa_tensor *v_out)
-{
-    *v_out = a->v_out;
-    if (v_out->data)
-        return FA_OK;
-    if (!k->packed)
-        return fa__fail(
-            FA_ERR_NULL_POINTER,
-            "kv_update: v_out is NULL, which is to follow k_out, but k_out has strides; "
-            "give v_out or a packed k_out (fa_kv_update_args.v_out)");
-    *v_out = (fa_tensor){.data = (void *)k->end}; // NOLINT(performance-no-int-to-ptr)
-    return FA_OK;
-}
-
-static fa_status add_outputs(const fa_kv_update_spec *s, const fa_kv_update_args *a, const sizes *n,
-                             views *v)
-{
-    const fa_tensor *tensors[2] = {&a->cache_k, &a->cache_v};
-    fa_tensor v_out;
-    fa_status status = FA_OK;
-    if (s->in_place) {
-        for (int i = 0; i < 2 && !status; i++) {
-            status = add_cache(v, s, n, i, cache_names[i], tensors[i], &v->cache[i]);
-            v->out[i] = v->cache[i];
-        }
-    } else {
-        status = add_cache(v, s, n, 0, out_names[0], &a->k_out, &v->out[0]);
-        if (!status)
-            status = follow_k(a, v->out[0], &v_out);
-        if (!status)
-            status = add_cache(v, s, n, 1, out_names[1], &v_out, &v->out[1]);
-    }
-    if (!status && a->errors)
-        status = add_array(v, "errors", a->errors, 1, 4);
-    v->outputs = v->count;
-    return status;
-}
-
-static fa_status add_inputs(const fa_kv_update_spec *s, const fa_kv_update_args *a, const sizes *n,
-                            views *v)
-{
-    const fa_tensor *fresh[2] = {&a->k_new, &a->v_new}, *cache[2] = {&a->cache_k, &a->cache_v};
-    const int64_t extent[3] = {n->batch, n->heads, n->tokens};
-    fa_status status = FA_OK;
-    for (int i = 0; i < 2 && !status; i++) {
-        if (n->tokens) {
-            v->fresh[i] = &v->view[v->count];
-            status = fa__view_make(&v->view[v->count++], "kv_update", new_names[i], fresh[i],
-                                   FA_LAYOUT_BNHD, extent, i ? n->head_dim_v : n->head_dim,
-                                   (int64_t)fa__dtype_bytes(s->dtype));
-        }
-        if (!s->in_place && !status)
-            status = add_cache(v, s, n, i, cache_names[i], cache[i], &v->cache[i]);
-    }
-    return status;
-}
-
-/* A [B, count] array whose rows are `stride` elements apart. */
-static fa_status add_rows(views *v, const char *name, const void *data, int64_t stride,
-                          int64_t batch, int64_t count, int64_t bytes)
-{
-    int64_t reach = 0;
-    if (stride < 0)
-        return fa__fail(FA_ERR_STRIDE,
-                        "kv_update: %s_stride = %" PRId64
-                        " is negative (fa_kv_update_args.%s_stride)",
-                        name, stride, name);
-    if (__builtin_mul_overflow(stride, batch - 1, &reach) || reach > INT64_C(1) << 54)
-        return fa__fail(FA_ERR_STRIDE,
-                        "kv_update: %s_stride = %" PRId64
-                        " leads outside any address space (fa_kv_update_args.%s_stride)",
-                        name, stride, name);
-    return add_array(v, name, data, reach + count, bytes);
-}
-
-static int64_t index_bytes(fa_index type)
-{
-    return type == FA_I64 ? 8 : 4;
-}
-
-static int64_t table_stride(const fa_kv_update_args *a)
-{
-    return a->block_table_stride ? a->block_table_stride : a->max_pages;
-}
-
-static fa_status add_indices(const fa_kv_update_spec *s, const fa_kv_update_args *a, const sizes *n,
-                             views *v)
-{
-    fa_status status = FA_OK;
-    if (s->cache != FA_KV_SLOTS || s->rotation)
-        status = add_rows(v, "positions", a->positions, a->positions_stride, n->batch, n->tokens,
-                          index_bytes(s->position_type));
-    if (!status && s->cache == FA_KV_SLOTS)
-        status = add_array(v, "slots", a->slots, n->slots, index_bytes(s->slot_type));
-    if (!status && s->cache == FA_KV_BLOCK_TABLE)
-        status =
-            add_rows(v, "block_table", a->block_table, table_stride(a), n->batch, a->max_pages, 4);
-    return status;
-}
-
-static fa_status add_factors(const fa_kv_update_spec *s, const fa_kv_update_args *a, const sizes *n,
-                             views *v)
-{
-    fa_status status = FA_OK;
-    if (s->rotation && s->angles == FA_ROPE_TABLES) {
-        const int64_t count = a->max_position * (n->rotary_dim / 2);
-        if (a->max_position <= 0)
-            return fa__fail(FA_ERR_SIZE,
-                            "kv_update: max_position = %d; the tables need at least 1 row "
-                            "(fa_kv_update_args.max_position)",
-                            a->max_position);
-        status = add_array(v, "cos", a->cos, count, 4);
-        if (!status)
-            status = add_array(v, "sin", a->sin, count, 4);
-    }
-    if (s->rotation && s->angles == FA_ROPE_FREQUENCIES)
-        status = add_array(v, "inv_freq", a->inv_freq, n->rotary_dim / 2, 4);
-    if (!status && s->scales) {
-        const int64_t count = s->scales == FA_KV_SCALE_HEAD ? n->heads : 1;
-        status = add_array(v, "k_scale", a->k_scale, count, 4);
-        if (!status)
-            status = add_array(v, "v_scale", a->v_scale, count, 4);
-    }
-    return status;
-}
-
-static fa_status make_views(const fa_kv_update_spec *s, const fa_kv_update_args *a, const sizes *n,
-                            views *v)
-{
-    fa_status status = add_outputs(s, a, n, v);
-    if (!status)
-        status = add_inputs(s, a, n, v);
-    if (!status && n->tokens)
-        status = add_indices(s, a, n, v);
-    if (!status && n->tokens)
-        status = add_factors(s, a, n, v);
-    for (int i = 0; i < v->outputs && !status; i++) {
-        status = fa__view_check_output(&v->view[i]);
-        for (int j = i + 1; j < v->count && !status; j++)
-            status = fa__view_check_apart(&v->view[i], &v->view[j]);
-    }
-    return status;
-}
-
 /* --- the grid --- */
-
-/* Whether the indices that tell of repeated entries fill accesses of 16 bytes, in each batch. */
-static bool indices_are_aligned(const fa_kv_update_spec *s, const fa_kv_update_args *a,
-                                const sizes *n)
-{
-    const bool slots = s->cache == FA_KV_SLOTS;
-    const uint64_t bytes = (uint64_t)index_bytes(slots ? s->slot_type : s->position_type);
-    const uint64_t stride = n->batch > 1 ? (uint64_t)a->positions_stride : 0;
-    const uint64_t bits = slots ? (uintptr_t)a->slots | (uint64_t)n->slots * bytes
-                                : (uintptr_t)a->positions | (stride | (uint64_t)n->tokens) * bytes;
-    return bits % 16 == 0;
-}
 
 static int64_t divide_up(int64_t n, int64_t d)
 {
@@ -334,20 +142,10 @@ static int64_t aligned_width(const fa__view *view, int64_t width)
                 : width;
 }
 
-/* A thread reads one float32 of each array for a pair, in accesses of 16 bytes at most. */
-static int64_t angles_width(const fa_kv_update_spec *s, const fa_kv_update_args *a, int64_t width)
-{
-    const uintptr_t bits = s->angles == FA_ROPE_TABLES ? (uintptr_t)a->cos | (uintptr_t)a->sin
-                           : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
-                                                              : 0;
-    const int64_t aligned = fa__kv_power_of_two(bits, 16);
-    const int64_t limit = s->rotation == FA_KV_ROTATE_HALF ? aligned / 4 : aligned / 2;
-    return aligned < 16 && width > limit ? limit : width;
-}
-
 /* Elements of an access that is safe for these pointers, strides and sizes. */
 static int64_t choose_width(const fa_kv_update_spec *s, const fa__plan *p,
-                            const fa_kv_update_args *a, const sizes *n, const views *v, int which)
+                            const fa_kv_update_args *a, const kv_sizes *n, const kv_views *v,
+                            int which)
 {
     const uint64_t divides =
         which ? (uint64_t)n->head_dim_v : fa__kv_dividends(s, n->head_dim, n->rotary_dim);
@@ -356,7 +154,7 @@ static int64_t choose_width(const fa_kv_update_spec *s, const fa__plan *p,
     width = aligned_width(v->fresh[which], width);
     width = aligned_width(v->cache[which], width);
     width = aligned_width(v->out[which], width);
-    return !which && s->rotation ? angles_width(s, a, width) : width;
+    return !which && s->rotation ? fa__kv_update_arrays_width(s, a, width) : width;
 }
 
 static kv_tensor_params tensor_params(const fa__view *view)
@@ -366,8 +164,8 @@ static kv_tensor_params tensor_params(const fa__view *view)
     return (kv_tensor_params){view->base, view->stride[0], view->stride[1], view->stride[2]};
 }
 
-static void fill_part(kv_part_params *part, const views *v, int which, int64_t dim, int64_t width,
-                      const float *scale)
+static void fill_part(kv_part_params *part, const kv_views *v, int which, int64_t dim,
+                      int64_t width, const float *scale)
 {
     *part = (kv_part_params){.fresh = tensor_params(v->fresh[which]),
                              .cache = tensor_params(v->cache[which]),
@@ -378,7 +176,8 @@ static void fill_part(kv_part_params *part, const views *v, int which, int64_t d
 }
 
 /* What threads do to one head of one item. */
-static int64_t units_of(const fa_kv_update_spec *s, const sizes *n, int64_t width, int64_t width_v)
+static int64_t units_of(const fa_kv_update_spec *s, const kv_sizes *n, int64_t width,
+                        int64_t width_v)
 {
     const bool halves = s->rotation == FA_KV_ROTATE_HALF || width == 1;
     const int64_t rotated = n->rotary_dim / (halves ? 2 * width : width);
@@ -395,7 +194,7 @@ static uint64_t magnitude(int64_t value)
 /* log2 of the neighbouring heads that neighbouring threads take: more than one where the heads of a
  * token lie beside each other, so that what a block touches is contiguous; few enough to leave a
  * thread a whole group's share of heads, among which it spreads what it does once for a token. */
-static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units)
+static int32_t choose_abreast_log2(const kv_sizes *n, const kv_views *v, int64_t units)
 {
     for (int i = 0; i < 6; i++) {
         const fa__view *x = i < 2 ? v->fresh[i] : i < 4 ? v->cache[i - 2] : v->out[i - 4];
@@ -411,7 +210,7 @@ static int32_t choose_abreast_log2(const sizes *n, const views *v, int64_t units
 
 /* Items of a block: as many as give each thread one unit. Not in place more where a block has many
  * tokens to look at, as long as there are blocks for all multiprocessors several times over. */
-static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t items,
+static int64_t choose_items(const fa_kv_update_spec *s, const kv_sizes *n, int64_t items,
                             int64_t threads_each, int32_t multiprocessors)
 {
     int64_t of_block = threads_each < KV_BLOCK_THREADS ? KV_BLOCK_THREADS / threads_each : 1;
@@ -423,7 +222,7 @@ static int64_t choose_items(const fa_kv_update_spec *s, const sizes *n, int64_t 
 
 /* Heads that share a thread's angles: fewer while they leave multiprocessors without a block, more
  * where the grid could not hold their groups. */
-static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t abreast_log2,
+static int64_t choose_heads_per_group(const kv_sizes *n, int64_t blocks, int32_t abreast_log2,
                                       int32_t multiprocessors)
 {
     const int64_t abreast = INT64_C(1) << abreast_log2;
@@ -435,7 +234,7 @@ static int64_t choose_heads_per_group(const sizes *n, int64_t blocks, int32_t ab
     return heads;
 }
 
-static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, const views *v,
+static fa_status choose_grid(const fa_kv_update_spec *s, const kv_sizes *n, const kv_views *v,
                              int32_t multiprocessors, kv_kernel_params *k, fa__launch *l)
 {
     const int64_t tokens = n->batch * n->tokens; /* below 2^62 */
@@ -464,14 +263,14 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const sizes *n, const v
 }
 
 static void fill_params(const fa_kv_update_spec *s, const fa__plan *p, const fa_kv_update_args *a,
-                        const sizes *n, const views *v, kv_kernel_params *k)
+                        const kv_sizes *n, const kv_views *v, kv_kernel_params *k)
 {
     *k = (kv_kernel_params){.positions = (uintptr_t)a->positions,
                             .positions_stride = a->positions_stride,
                             .slots = (uintptr_t)a->slots,
                             .slot_count = n->slots,
                             .block_table = (uintptr_t)a->block_table,
-                            .block_table_stride = table_stride(a),
+                            .block_table_stride = fa__kv_table_stride(a),
                             .cos = (uintptr_t)a->cos,
                             .sin = (uintptr_t)a->sin,
                             .inv_freq = (uintptr_t)a->inv_freq,
@@ -485,7 +284,7 @@ static void fill_params(const fa_kv_update_spec *s, const fa__plan *p, const fa_
                             .page_size = s->cache == FA_KV_DENSE ? 0 : (int32_t)n->entries,
                             .pages = a->pages,
                             .max_pages = a->max_pages,
-                            .indices_aligned = indices_are_aligned(s, a, n)};
+                            .indices_aligned = fa__kv_update_indices_aligned(s, a, n)};
     fill_part(&k->k, v, 0, n->head_dim, choose_width(s, p, a, n, v, 0), a->k_scale);
     fill_part(&k->v, v, 1, n->head_dim_v, choose_width(s, p, a, n, v, 1), a->v_scale);
 }
@@ -496,22 +295,19 @@ fa_status fa__kv_update_launch(const fa_spec *spec, const fa__plan *p, int32_t m
     const fa_kv_update_spec *s = &spec->kv_update;
     const fa_kv_update_args *a = &args->kv_update;
     kv_kernel_params *k = (kv_kernel_params *)(void *)room->block;
-    sizes n = {0};
-    views v;
+    kv_sizes n = {0};
+    kv_views v;
     fa_status status = resolve_sizes(s, a, &n);
     if (status)
         return status;
     l->empty = is_empty(s, &n);
     if (l->empty)
         return FA_OK;
-    v.outputs = v.count = 0;
-    for (int i = 0; i < 2; i++)
-        v.fresh[i] = v.cache[i] = v.out[i] = NULL;
     status = check_cache_size(s, a, &n);
     if (!status)
         status = check_slot_count(s, a, &n);
     if (!status)
-        status = make_views(s, a, &n, &v);
+        status = fa__kv_update_arrays(s, a, &n, &v);
     if (status)
         return status;
     int64_t length = 0;
