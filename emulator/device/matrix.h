@@ -175,8 +175,8 @@ template <format OF> inline element decode(unsigned word, int index)
         return element_of<half_sum>((bits & 0xffu) << 8); // the same number
 }
 
-// The code of units * 2^exponent, to nearest even or cut toward zero. What the cut makes zero
-// has no sign any more.
+// The code of units * 2^exponent, to nearest even or cut toward zero. What becomes zero has no sign
+// any more.
 template <class SUM, bool TO_NEAREST = SUM::TO_NEAREST>
 inline unsigned code_of(long long units, int exponent)
 {
@@ -193,7 +193,7 @@ inline unsigned code_of(long long units, int exponent)
                dropped;
     else
         size <<= -dropped;
-    if (size == 0 && !TO_NEAREST)
+    if (size == 0)
         return 0;
     if (first > SUM::BIAS)
         size = INFINITE;
@@ -219,8 +219,9 @@ template <int K> struct elements {
 
 // How a tensor core adds: found in what an H200 gave, documented nowhere;
 // tests/conformance/accumulation.py shows that it explains what was recorded. The products and c are
-// aligned to the greatest of their exponents, a product's being the sum of its factors'. What lies more than KEPT bits below it is
-// cut off, of each toward zero. What is left is added exactly, and the sum rounded once.
+// aligned to the greatest of their exponents, a product's being the sum of its factors'. What lies
+// more than KEPT bits below it is cut off, of each toward zero. What is left is added exactly, and
+// the sum rounded once.
 constexpr int KEPT = 25;
 
 template <class SUM, int K>

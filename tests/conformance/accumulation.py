@@ -147,8 +147,7 @@ def rounded(total, exponent, how, form):
         kept += (rest > half) | ((rest == half) & (kept & 1 == 1))
     infinite = 2 * bias + 1 << mantissa_bits
     bits = np.minimum(kept + (first + bias - 1 << mantissa_bits), infinite)
-    gone = (total == 0) | ((kept == 0) & (how == "toward zero"))
-    return np.where(gone, 0, bits | sign)
+    return np.where(kept == 0, 0, bits | sign)
 
 
 def add_group(significand, exponent, unit, c, rule, form):
