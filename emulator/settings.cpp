@@ -67,8 +67,7 @@ const char *const without_effect[] = {"ptxas-options",
                                       "no-display-error-number",
                                       "builtin-move-forward",
                                       "builtin-initializer-list",
-                                      "dopt",
-                                      "relocatable-device-code"};
+                                      "dopt"};
 
 bool has_no_effect(const std::string &name)
 {
@@ -114,59 +113,109 @@ struct arithmetic {
     }
 };
 
+// One option, split: --name=value.
+struct parts {
+    std::string whole, name, value;
+    size_t dashes;
+    bool has_value;
+};
+
+// Whether an option is one of those that a reader knows, and then whether its value is right.
+enum class answer { unknown, taken, refused };
+
+answer refuse(const std::string &why, std::string *problem)
+{
+    *problem = "nvrtc: error: " + why;
+    return answer::refused;
+}
+
+answer read_target(const parts &o, settings *out, std::string *problem)
+{
+    if (o.name == "gpu-architecture" || o.name == "arch")
+        return read_arch(o.value, &out->arch)
+                   ? answer::taken
+                   : refuse("invalid value for --gpu-architecture (-arch)", problem);
+    if (o.name != "std")
+        return answer::unknown;
+    if (o.value != "c++17" && o.value != "c++20")
+        return refuse("emulator does not implement --std=" + o.value + ": use c++17 or c++20",
+                      problem);
+    out->words.push_back("-std=" + o.value);
+    return answer::taken;
+}
+
+// Device code that other device code is linked with.
+answer read_linking(const parts &o, std::string *problem)
+{
+    const bool whole = o.name == "device-w" || o.name == "dw";
+    if (whole || o.name == "device-c" || o.name == "dc") {
+        if (o.has_value)
+            return refuse(o.whole + ": this option takes no value", problem);
+        return whole ? answer::taken : refuse("emulator does not implement " + o.whole, problem);
+    }
+    if (o.name != "relocatable-device-code" && o.name != "rdc")
+        return answer::unknown;
+    if (o.value == "false")
+        return answer::taken;
+    return refuse(o.value == "true" ? "emulator does not implement " + o.whole
+                                    : "invalid value for --relocatable-device-code (-rdc): true or "
+                                      "false, not '" +
+                                          o.value + "'",
+                  problem);
+}
+
+answer read_preprocessor(const parts &o, settings *out)
+{
+    const char letter = o.dashes == 1 && o.whole.size() > 2 ? o.whole[1] : '\0';
+    if (o.name == "define-macro" || o.name == "undefine-macro")
+        out->words.push_back((o.name == "define-macro" ? "-D" : "-U") + o.value);
+    else if (letter == 'D' || letter == 'U')
+        out->words.push_back(o.whole);
+    else if (o.name == "include-path" || letter == 'I')
+        add_folder(o.name == "include-path" ? o.value : o.whole.substr(2), out);
+    else
+        return answer::unknown;
+    return answer::taken;
+}
+
+answer read_arithmetic(const parts &o, arithmetic *how, std::string *problem)
+{
+    if (o.name == "use_fast_math" && o.value.empty()) {
+        how->fast = true;
+        return answer::taken;
+    }
+    int *flag = how->find(o.name);
+    if (!flag)
+        return answer::unknown;
+    *flag = o.value == "true";
+    if (o.value == "true" || o.value == "false")
+        return answer::taken;
+    return refuse("invalid value for --" + o.name + ": true or false, not '" + o.value + "'",
+                  problem);
+}
+
 bool read_one(const std::string &option, settings *out, arithmetic *how, std::string *problem)
 {
     const size_t dashes = option.find_first_not_of('-');
-    if (dashes == std::string::npos || dashes == 0 || dashes > 2) {
-        *problem = "nvrtc: error: unrecognized option " + option + " found";
-        return false;
+    answer found = answer::unknown;
+    if (dashes == 1 || dashes == 2) {
+        const size_t equals = option.find('=');
+        const bool has_value = equals != std::string::npos;
+        const parts o = {option, option.substr(dashes, equals - dashes),
+                         has_value ? option.substr(equals + 1) : "", dashes, has_value};
+        found = read_target(o, out, problem);
+        if (found == answer::unknown)
+            found = read_linking(o, problem);
+        if (found == answer::unknown)
+            found = read_preprocessor(o, out);
+        if (found == answer::unknown)
+            found = read_arithmetic(o, how, problem);
+        if (found == answer::unknown && has_no_effect(o.name))
+            found = answer::taken;
     }
-    const size_t equals = option.find('=');
-    const std::string name = option.substr(dashes, equals - dashes);
-    const std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
-    if (name == "gpu-architecture" || name == "arch") {
-        if (read_arch(value, &out->arch))
-            return true;
-        *problem = "nvrtc: error: invalid value for --gpu-architecture (-arch)";
-        return false;
-    }
-    if (name == "std") {
-        if (value != "c++17" && value != "c++20") {
-            *problem =
-                "nvrtc: error: emulator does not implement --std=" + value + ": use c++17 or c++20";
-            return false;
-        }
-        out->words.push_back("-std=" + value);
-        return true;
-    }
-    if (name == "define-macro" || name == "undefine-macro") {
-        out->words.push_back((name == "define-macro" ? "-D" : "-U") + value);
-        return true;
-    }
-    if (dashes == 1 && option.size() > 2 && (option[1] == 'D' || option[1] == 'U')) {
-        out->words.push_back(option);
-        return true;
-    }
-    if (name == "include-path" || (dashes == 1 && option[1] == 'I' && option.size() > 2)) {
-        add_folder(name == "include-path" ? value : option.substr(2), out);
-        return true;
-    }
-    if (name == "use_fast_math" && value.empty()) {
-        how->fast = true;
-        return true;
-    }
-    if (int *flag = how->find(name)) {
-        *flag = value == "true";
-        if (value == "true" || value == "false")
-            return true;
-        *problem =
-            "nvrtc: error: invalid value for --" + name + ": true or false, not '" + value + "'";
-        return false;
-    }
-    if (has_no_effect(name))
-        return true;
-    *problem = "nvrtc: error: unrecognized option " + option + " found";
-    return false;
+    if (found == answer::unknown)
+        found = refuse("unrecognized option " + option + " found", problem);
+    return found == answer::taken;
 }
 
 } // namespace
@@ -178,11 +227,12 @@ bool settings_read(int count, const char *const *options, settings *out, std::st
     out->words = {"-std=c++17"};
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
-        // The value of -D, -U, -I and -arch may be a word of its own.
+        // The value of these may be a word of its own.
         if ((option == "-D" || option == "-U" || option == "-I") && i + 1 < count)
             option += options[++i];
         else if ((option == "-arch" || option == "--gpu-architecture" || option == "-std" ||
-                  option == "-Xptxas" || option == "-maxrregcount") &&
+                  option == "-Xptxas" || option == "-maxrregcount" || option == "-rdc" ||
+                  option == "--relocatable-device-code") &&
                  i + 1 < count)
             option += std::string("=") + options[++i];
         if (!read_one(option, out, &how, problem))

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: MIT */
 #include <fajit.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,22 +19,17 @@
         }                                                                                          \
     } while (0)
 
-enum { B = 4, H = 8, G = 2, D = 64, CACHE = 32, STEPS = 12, NEW = B * G * D };
+enum { B = 4, H = 8, G = 2, D = 64, CACHE = 32, STEPS = 12, NEW = B * G * D, NEW_Q = B * H * D };
 
 static const int starts[B] = {0, 5, -1, 17}; /* where each sequence goes on; the third has ended */
 
-static fa_kernel *compile(fa_context *ctx, const fa_spec *spec)
-{
-    fa_kernel *kernel = NULL;
-    CHECK(fa_compile(ctx, spec, &kernel));
-    return kernel;
-}
+static const char advance_source[] =
+    "__global__ void advance(int *position)\n"
+    "{ position[threadIdx.x] += position[threadIdx.x] >= 0; }\n";
 
-typedef struct kernels {
-    fa_kernel *rope, *update, *advance;
-} kernels;
+enum { ROPE, UPDATE, ADVANCE, KERNELS };
 
-static kernels compile_all(fa_context *ctx)
+static void compile_all(fa_context *ctx, fa_kernel *kernel[KERNELS])
 {
     fa_spec rope = FA_SPEC_INIT(FA_OP_ROPE), update = FA_SPEC_INIT(FA_OP_KV_UPDATE);
     fa_spec advance = FA_SPEC_INIT(FA_OP_TEMPLATE);
@@ -46,22 +42,22 @@ static kernels compile_all(fa_context *ctx)
                                            .heads = G,
                                            .cache_len = CACHE};
     advance.tmpl =
-        (fa_template_spec){.name = "advance.cu",
-                           .source =
-                               "__global__ void advance(int *position)\n"
-                               "{ position[threadIdx.x] += position[threadIdx.x] >= 0; }\n",
-                           .entry = "advance"};
-    return (kernels){compile(ctx, &rope), compile(ctx, &update), compile(ctx, &advance)};
+        (fa_template_spec){.name = "advance.cu", .source = advance_source, .entry = "advance"};
+    CHECK(fa_compile(ctx, &rope, &kernel[ROPE]));
+    CHECK(fa_compile(ctx, &update, &kernel[UPDATE]));
+    CHECK(fa_compile(ctx, &advance, &kernel[ADVANCE]));
 }
 
-/* Pointers stay; what they point to changes from step to step. */
+/* What the kernels work on. Addresses stay; what is there changes from step to step. */
 typedef struct memory {
-    float *q, *k, *v, *cache_k, *cache_v;
-    int *positions;
-    unsigned *errors;
+    float q[NEW_Q], k[NEW], v[NEW]; /* of the new tokens */
+    float cache_k[CACHE * NEW], cache_v[CACHE * NEW];
+    int positions[B];
+    unsigned errors;
 } memory;
 
-static gpu_graph capture_step(const kernels *run, memory *m, gpu_stream stream)
+/* `m` is device memory: nothing here reads it. */
+static gpu_graph capture_step(fa_kernel *const kernel[KERNELS], memory *m, gpu_stream stream)
 {
     fa_args rope = FA_ARGS_INIT(FA_OP_ROPE), update = FA_ARGS_INIT(FA_OP_KV_UPDATE);
     fa_args advance = FA_ARGS_INIT(FA_OP_TEMPLATE);
@@ -74,15 +70,16 @@ static gpu_graph capture_step(const kernels *run, memory *m, gpu_stream stream)
                                            .batch = B,
                                            .positions = m->positions,
                                            .positions_stride = 1,
-                                           .errors = m->errors};
-    const fa_param param = {&m->positions, sizeof m->positions};
+                                           .errors = &m->errors};
+    int *const positions = m->positions;
+    const fa_param param = {&positions, sizeof positions};
     advance.tmpl =
         (fa_template_args){.grid = {1}, .block = {B}, .params = &param, .param_count = 1};
     gpu_capture_begin(stream);
-    CHECK(fa_launch(run->rope, &rope, stream));
-    CHECK(fa_launch(run->update, &update, stream));
+    CHECK(fa_launch(kernel[ROPE], &rope, stream));
+    CHECK(fa_launch(kernel[UPDATE], &update, stream));
     /* ... attention of q over the cache would follow here ... */
-    CHECK(fa_launch(run->advance, &advance, stream));
+    CHECK(fa_launch(kernel[ADVANCE], &advance, stream));
     return gpu_capture_end(stream);
 }
 
@@ -92,16 +89,16 @@ static float input(int step, int salt, int i)
     return (float)(((step * 131 + salt * 71 + i) * 7919L) % 2001 - 1000) * 1e-3f;
 }
 
-static void upload_inputs(const memory *m, int step)
+static void upload_inputs(memory *m, int step)
 {
-    float x[B * H * D];
-    float *const to[] = {m->k, m->v, m->q};
-    for (int salt = 1; salt <= 3; salt++) {
-        const int count = salt == 3 ? B * H * D : NEW;
-        for (int i = 0; i < count; i++)
-            x[i] = input(step, salt, i);
-        gpu_upload(to[salt - 1], x, (size_t)count * sizeof *x);
+    static memory host;
+    for (int i = 0; i < NEW; i++) {
+        host.k[i] = input(step, 1, i);
+        host.v[i] = input(step, 2, i);
     }
+    for (int i = 0; i < NEW_Q; i++)
+        host.q[i] = input(step, 3, i);
+    gpu_upload(m, &host, offsetof(memory, cache_k));
 }
 
 /* Element d of a row of inputs, rotated. */
@@ -113,56 +110,46 @@ static double rotated(int step, int salt, int row, int d, int position)
     return (double)input(step, salt, row * D + d) * cos(angle) + turned * sin(angle);
 }
 
-static int count_wrong(const memory *m)
+static int count_wrong(const memory *host)
 {
-    static float k[B * CACHE * G * D], v[B * CACHE * G * D], q[B * H * D];
     int wrong = 0;
-    gpu_download(k, m->cache_k, sizeof k);
-    gpu_download(v, m->cache_v, sizeof v);
-    gpu_download(q, m->q, sizeof q);
-    for (int i = 0; i < B * CACHE * G * D; i++) {
+    for (int i = 0; i < CACHE * NEW; i++) {
         const int d = i % D, g = i / D % G, entry = i / (D * G) % CACHE, b = i / (D * G * CACHE);
         const int step = entry - starts[b], row = b * G + g;
         const bool written = starts[b] >= 0 && step >= 0 && step < STEPS;
         const double key = written ? rotated(step, 1, row, d, entry) : 0;
-        wrong += !(fabs(key - (double)k[i]) <= 1e-5); /* or NaN */
-        wrong += v[i] != (written ? input(step, 2, row * D + d) : 0);
+        wrong += !(fabs(key - (double)host->cache_k[i]) <= 1e-5); /* or NaN */
+        wrong += host->cache_v[i] != (written ? input(step, 2, row * D + d) : 0);
     }
-    for (int i = 0; i < B * H * D; i++) { /* of the last step */
+    for (int i = 0; i < NEW_Q; i++) { /* of the last step */
         const int b = i / (H * D), position = starts[b] < 0 ? -1 : starts[b] + STEPS - 1;
-        wrong += !(fabs(rotated(STEPS - 1, 3, i / D, i % D, position) - (double)q[i]) <= 1e-5);
+        const double query = rotated(STEPS - 1, 3, i / D, i % D, position);
+        wrong += !(fabs(query - (double)host->q[i]) <= 1e-5);
     }
     return wrong;
 }
 
-static int decode(const kernels *run)
+static int decode(fa_kernel *const kernel[KERNELS])
 {
-    const size_t cache_bytes = sizeof(float) * B * CACHE * G * D;
-    memory m = {.q = gpu_alloc(sizeof(float) * B * H * D),
-                .k = gpu_alloc(sizeof(float) * NEW),
-                .v = gpu_alloc(sizeof(float) * NEW),
-                .cache_k = gpu_alloc(cache_bytes),
-                .cache_v = gpu_alloc(cache_bytes),
-                .positions = gpu_alloc(sizeof starts),
-                .errors = gpu_alloc(sizeof(unsigned))};
-    unsigned errors = 0;
-    gpu_fill(m.cache_k, 0, cache_bytes);
-    gpu_fill(m.cache_v, 0, cache_bytes);
-    gpu_fill(m.errors, 0, sizeof errors);
-    gpu_upload(m.positions, starts, sizeof starts);
+    static memory host;
+    memory *m = gpu_alloc(sizeof *m);
+    gpu_fill(m, 0, sizeof *m);
+    gpu_upload(m->positions, starts, sizeof starts);
     gpu_stream stream = gpu_stream_create();
-    gpu_graph graph = capture_step(run, &m, stream);
+    gpu_graph graph = capture_step(kernel, m, stream);
     for (int step = 0; step < STEPS; step++) {
-        upload_inputs(&m, step);
+        upload_inputs(m, step);
         gpu_graph_launch(graph, stream);
         gpu_synchronize(stream, NULL);
     }
-    gpu_download(&errors, m.errors, sizeof errors);
-    const int wrong = count_wrong(&m);
+    gpu_download(&host, m, sizeof host);
+    const int wrong = count_wrong(&host);
     printf("%d steps of %d sequences: %d wrong elements, %u tokens outside the cache\n", STEPS, B,
-           wrong, errors);
+           wrong, host.errors);
     gpu_graph_destroy(graph);
-    return wrong || errors;
+    gpu_stream_destroy(stream);
+    gpu_free(m);
+    return wrong || host.errors;
 }
 
 int main(void)
@@ -174,13 +161,13 @@ int main(void)
     options.offline = !gpu;
     options.arch = gpu ? NULL : "sm_90a";
     CHECK(fa_context_create(&options, &ctx));
-    const kernels run = compile_all(ctx);
-    const int failed = gpu ? decode(&run) : 0;
+    fa_kernel *kernel[KERNELS];
+    compile_all(ctx, kernel);
+    const int failed = gpu ? decode(kernel) : 0;
     if (!gpu)
         printf("not launched: %s\n", why);
-    fa_kernel_release(run.rope);
-    fa_kernel_release(run.update);
-    fa_kernel_release(run.advance);
+    for (int i = 0; i < KERNELS; i++)
+        fa_kernel_release(kernel[i]);
     fa_context_destroy(ctx);
     return failed;
 }

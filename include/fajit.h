@@ -159,7 +159,12 @@ typedef enum fa_layout {
 
 /* A [B, H, N, D] tensor in device memory. Strides count elements; the last dimension is contiguous.
  * All three strides 0: packed in the spec's layout. The strides of dimensions of size 1 are
- * ignored. The memory belongs to the caller and must stay valid until the launch has run. */
+ * ignored. The memory belongs to the caller and must stay valid until the launch has run.
+ *
+ * A stride of 0 among the args of a launch means "without gaps": the three of a tensor together,
+ * positions_axis_stride, block_table_stride. It means "the same again" in two places: where only
+ * some of a tensor's strides are 0, and in positions_stride, which is then of one vector that every
+ * batch shares. Positions [B, N] without gaps need positions_stride = N. */
 typedef struct fa_tensor {
     void *data;
     int64_t stride_batch;
@@ -419,7 +424,7 @@ typedef struct fa_kv_update_args {
     const void *slots;        /* FA_KV_SLOTS: [B T]; device memory */
     int64_t slot_count; /* the first so many tokens have a slot; others are not written. 0: all */
     const int32_t *block_table; /* FA_KV_BLOCK_TABLE: [B, max_pages]; device memory */
-    int64_t block_table_stride; /* elements between batches; 0: max_pages */
+    int64_t block_table_stride; /* elements between batches; 0: max_pages, no shared table */
     const float *cos, *sin;     /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
     int32_t max_position;       /* rows of the tables. A position past them is outside */
     const float *inv_freq;      /* FA_ROPE_FREQUENCIES; device memory, [rotary_dim / 2] */

@@ -506,6 +506,25 @@ def kv_update_is_an_operation_like_any_other(r):
 
 
 @case
+def verify_names_the_sizes_that_count(r):
+    def sizes(*request):
+        found = r.run("verify", *request, "--json", env=looks_alike()).json
+        return found["sizes"], found["default_sizes"]
+    plain, _ = sizes(*SMALL_ROPE)
+    assert "offset" in plain and not {"sequences", "launch_length", "max_position"} & set(plain)
+    packed, _ = sizes(*SMALL_ROPE, "positions=cumulative")
+    assert packed["sequences"] == 3 and "position_max" in packed, packed
+    scaled, _ = sizes(*SMALL_ROPE, "scaling=dynamic_ntk", "factor=2", "original_max_position=64")
+    assert scaled["launch_length"] == 4096, scaled
+    dense, given = sizes("kv_update", "D=8")
+    assert "cache_len" in dense and not {"page_size", "pages", "slot_count"} & set(dense), dense
+    assert "cache_len=" in given and "page_size" not in given, given
+    slots, given = sizes("kv_update", "D=8", "cache=slots", "in_place=true")
+    assert "slot_count" in slots and not {"cache_len", "max_pages"} & set(slots), slots
+    assert "page_size=" in given and "cache_len" not in given, given
+
+
+@case
 def bench_refuses_to_time_a_wrong_result(r):
     result = r.run("bench", *SMALL_ROPE, env=looks_alike())
     assert result.code == 1 and "its time means nothing" in result.err, result

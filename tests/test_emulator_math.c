@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "emulated_fixture.h"
+#include "emulator_world.h"
 
 enum { COUNT = 4096 };
 
@@ -265,6 +265,51 @@ Test(emulator_math, options_with_other_values_are_refused)
     cr_expect_neq(fa_compile(ctx, &spec, &kernel), FA_OK);
     cr_expect_not_null(strstr(fa_last_error(), "true or false"), "%s", fa_last_error());
     close_device(&f, ctx);
+}
+
+/* Whether it compiles. The library itself refuses these options, so that NVRTC is asked directly. */
+static bool compiles(const char *const option[2], char *log, size_t size)
+{
+    nvrtcProgram program = NULL;
+    size_t bytes = 0;
+    void *rtc = dlopen(getenv("FAJIT_NVRTC_LIBRARY"), RTLD_NOW);
+    cr_assert(rtc, "%s", dlerror());
+    cr_assert_eq(
+        RTC(nvrtcCreateProgram)(&program, "__global__ void k() {}\n", "k.cu", 0, NULL, NULL), 0);
+    const int status = (int)RTC(nvrtcCompileProgram)(program, option[1] ? 2 : 1, option);
+    cr_assert_eq(RTC(nvrtcGetProgramLogSize)(program, &bytes), 0);
+    cr_assert_leq(bytes, size);
+    cr_assert_eq(RTC(nvrtcGetProgramLog)(program, log), 0);
+    RTC(nvrtcDestroyProgram)(&program);
+    return status == 0;
+}
+
+Test(emulator_math, device_code_to_link_is_refused)
+{
+    static const struct {
+        const char *option[2], *said;
+    } cases[] = {
+        {{"--relocatable-device-code=true"}, "emulator does not implement --relocatable-device-c"},
+        {{"--relocatable-device-code", "true"}, "emulator does not implement --relocatable-device"},
+        {{"-rdc=true"}, "emulator does not implement -rdc"},
+        {{"-rdc", "true"}, "emulator does not implement -rdc"},
+        {{"-rdc=maybe"}, "true or false, not 'maybe'"},
+        {{"-rdc"}, "true or false, not ''"},
+        {{"-dc"}, "emulator does not implement -dc"},
+        {{"--device-c"}, "emulator does not implement --device-c"},
+        {{"-dc=true"}, "takes no value"},
+        {{"-rdc=false"}, NULL},
+        {{"--relocatable-device-code=false"}, NULL},
+        {{"-dw"}, NULL},
+        {{"--device-w"}, NULL},
+    };
+    char log[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool compiled = compiles(cases[i].option, log, sizeof log);
+        cr_expect_eq(compiled, !cases[i].said, "%s: '%s'", cases[i].option[0], log);
+        if (cases[i].said)
+            cr_expect(strstr(log, cases[i].said), "%s: '%s'", cases[i].option[0], log);
+    }
 }
 
 /* --- rounding --- */

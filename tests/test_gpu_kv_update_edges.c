@@ -510,60 +510,88 @@ static bool all_are(const unsigned char *bytes, size_t count, unsigned char valu
     return true;
 }
 
-/* Writes entries at both ends and around 2^31 elements, and looks at them and their neighbours. */
-static void run_huge(fa_context *ctx, fa_kv_cache cache, int outer, int entries, int64_t stride)
+/* A cache of which each token's entry is looked at. */
+typedef struct huge {
+    fa_kv_cache cache;
+    int outer, entries;
+    int64_t stride; /* of rows or pages, in elements */
+} huge;
+
+enum { HUGE_D = 64, HUGE_DV = 8, HUGE_TOKENS = 4, HUGE_ROW = HUGE_D * 2 /* bytes */ };
+
+/* Entries at both ends and around the middle, for each batch. */
+static void spread_indices(const huge *h, int batch, int64_t *index)
 {
-    enum { D = 64, DV = 8, TOKENS = 4 };
-    const int64_t packed = (int64_t)entries * D, total = (outer - 1) * stride + packed;
-    const size_t bytes = (size_t)total * 2, v_bytes = (size_t)outer * (size_t)entries * DV * 2;
-    if (free_memory() < bytes + v_bytes + ((size_t)1 << 30))
-        cr_skip_test("needs %zu GiB of device memory", ((bytes + v_bytes) >> 30) + 1);
-    fa_kv_update_spec sizes = kv_sized(
-        (fa_kv_update_spec){
-            .dtype = FA_F16, .in_place = true, .cache = cache, .head_dim = D, .head_dim_v = DV},
-        cache == FA_KV_DENSE ? outer : 1, TOKENS, 1, entries);
-    fa_kernel *kernel = compile_kv(ctx, kv_bake(sizes, 1));
-    fa_kv_update_spec small = sizes; /* the new values alone */
-    small.cache_len = small.page_size = 1;
-    gpu_case g;
-    make_kv(&g, kv_bake(sizes, 1), small, NULL, 1);
-    const int batch = sizes.batch;
-    int64_t index[64];
-    for (int b = 0; b < batch; b++)
-        for (int t = 0; t < TOKENS; t++) {
-            const int64_t all = cache == FA_KV_DENSE ? entries : (int64_t)outer * entries;
-            const int64_t at[TOKENS] = {0, all - 1, all / 2 + 3, all / 3};
-            index[b * TOKENS + t] = at[t];
-        }
-    set_indices(&g, cache == FA_KV_DENSE ? "positions" : "slots", index, (size_t)(batch * TOKENS));
-    gpu_case_upload(&g);
-    unsigned char *k = gpu_alloc(bytes), *v = gpu_alloc(v_bytes), row[3 * D * 2];
-    gpu_fill(k, 0x11, bytes);
-    gpu_fill(v, 0x11, v_bytes);
-    fa_kv_update_args *a = &g.c.args.kv_update;
-    a->cache_k = (fa_tensor){k, stride, D, D};
-    a->cache_v.data = v;
-    a->cache_len = cache == FA_KV_DENSE ? entries : 0;
-    a->page_size = cache == FA_KV_DENSE ? 0 : entries;
-    a->pages = cache == FA_KV_DENSE ? 0 : outer;
-    OK(fa_launch(kernel, &g.c.args, NULL));
-    cr_assert(gpu_synchronize(NULL, NULL));
-    const unsigned char *fresh = g.c.tensor[gpu_case_index(&g, "k_new")].host;
-    for (int i = 0; i < batch * TOKENS; i++) {
-        const int64_t o = cache == FA_KV_DENSE ? i / TOKENS : index[i] / entries;
-        const int64_t e = cache == FA_KV_DENSE ? index[i] : index[i] % entries;
-        unsigned char *at = k + (o * stride + e * D) * 2;
-        gpu_download(row, at, D * 2);
-        cr_expect_eq(memcmp(row, fresh + i * D * 2, D * 2), 0, "token %d", i);
-        if (e + 1 < entries) {
-            gpu_download(row, at + D * 2, D * 2);
-            cr_expect(all_are(row, D * 2, 0x11), "behind token %d", i);
+    const int64_t all = h->cache == FA_KV_DENSE ? h->entries : (int64_t)h->outer * h->entries;
+    const int64_t at[HUGE_TOKENS] = {0, all - 1, all / 2 + 3, all / 3};
+    for (int i = 0; i < batch * HUGE_TOKENS; i++)
+        index[i] = at[i % HUGE_TOKENS];
+}
+
+/* Each token's keys are in its entry, and the entries beside it are as they were. */
+static void check_huge(const huge *h, const unsigned char *k, const unsigned char *fresh,
+                       const int64_t *index, int count)
+{
+    unsigned char row[HUGE_ROW];
+    for (int i = 0; i < count; i++) {
+        const int64_t o = h->cache == FA_KV_DENSE ? i / HUGE_TOKENS : index[i] / h->entries;
+        const int64_t e = h->cache == FA_KV_DENSE ? index[i] : index[i] % h->entries;
+        const unsigned char *at = k + (o * h->stride + e * HUGE_D) * 2;
+        gpu_download(row, at, HUGE_ROW);
+        cr_expect_eq(memcmp(row, fresh + i * HUGE_ROW, HUGE_ROW), 0, "token %d", i);
+        if (e + 1 < h->entries) {
+            gpu_download(row, at + HUGE_ROW, HUGE_ROW);
+            cr_expect(all_are(row, HUGE_ROW, 0x11), "behind token %d", i);
         }
         if (e > 0) {
-            gpu_download(row, at - D * 2, D * 2);
-            cr_expect(all_are(row, D * 2, 0x11), "before token %d", i);
+            gpu_download(row, at - HUGE_ROW, HUGE_ROW);
+            cr_expect(all_are(row, HUGE_ROW, 0x11), "before token %d", i);
         }
     }
+}
+
+/* Writes into caches of `h` that are filled with 0x11, in place of those of the case. */
+static void launch_huge(const huge *h, gpu_case *g, const fa_kernel *kernel, void *k, void *v)
+{
+    const bool dense = h->cache == FA_KV_DENSE;
+    fa_kv_update_args *a = &g->c.args.kv_update;
+    gpu_case_upload(g);
+    a->cache_k = (fa_tensor){k, h->stride, HUGE_D, HUGE_D};
+    a->cache_v.data = v;
+    a->cache_len = dense ? h->entries : 0;
+    a->page_size = dense ? 0 : h->entries;
+    a->pages = dense ? 0 : h->outer;
+    OK(fa_launch(kernel, &g->c.args, NULL));
+    cr_assert(gpu_synchronize(NULL, NULL));
+}
+
+/* A cache over 2^31 elements. */
+static void run_huge(fa_context *ctx, huge h)
+{
+    const bool dense = h.cache == FA_KV_DENSE;
+    const int64_t total = (h.outer - 1) * h.stride + (int64_t)h.entries * HUGE_D;
+    const size_t bytes = (size_t)total * 2;
+    const size_t v_bytes = (size_t)h.outer * (size_t)h.entries * HUGE_DV * 2;
+    if (free_memory() < bytes + v_bytes + ((size_t)1 << 30))
+        cr_skip_test("needs %zu GiB of device memory", ((bytes + v_bytes) >> 30) + 1);
+    const fa_kv_update_spec spec = {.dtype = FA_F16,
+                                    .in_place = true,
+                                    .cache = h.cache,
+                                    .head_dim = HUGE_D,
+                                    .head_dim_v = HUGE_DV};
+    const fa_kv_update_spec sizes = kv_sized(spec, dense ? h.outer : 1, HUGE_TOKENS, 1, h.entries);
+    fa_kernel *kernel = compile_kv(ctx, kv_bake(sizes, 1));
+    const int count = sizes.batch * HUGE_TOKENS;
+    int64_t index[64];
+    gpu_case g; /* for the new values alone: its own cache has one entry */
+    make_kv(&g, kv_bake(sizes, 1), kv_sized(sizes, sizes.batch, HUGE_TOKENS, 1, 1), NULL, 1);
+    spread_indices(&h, sizes.batch, index);
+    set_indices(&g, dense ? "positions" : "slots", index, (size_t)count);
+    unsigned char *k = gpu_alloc(bytes), *v = gpu_alloc(v_bytes);
+    gpu_fill(k, 0x11, bytes);
+    gpu_fill(v, 0x11, v_bytes);
+    launch_huge(&h, &g, kernel, k, v);
+    check_huge(&h, k, g.c.tensor[gpu_case_index(&g, "k_new")].host, index, count);
     gpu_free(k);
     gpu_free(v);
     gpu_case_free(&g);
@@ -574,7 +602,7 @@ Test(gpu_kv_update_edges, K25_pools_over_2_31_elements)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    run_huge(ctx, FA_KV_SLOTS, (1 << 21) + 7, 16, 16 * 64);
+    run_huge(ctx, (huge){FA_KV_SLOTS, (1 << 21) + 7, 16, 16 * 64});
     close_device(&f, ctx);
 }
 
@@ -582,7 +610,7 @@ Test(gpu_kv_update_edges, K11_strides_of_2_30_elements)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    run_huge(ctx, FA_KV_DENSE, 5, 100, INT64_C(1) << 30);
+    run_huge(ctx, (huge){FA_KV_DENSE, 5, 100, INT64_C(1) << 30});
     close_device(&f, ctx);
 }
 
@@ -590,6 +618,6 @@ Test(gpu_kv_update_edges, K12_rows_over_2_31_elements)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    run_huge(ctx, FA_KV_DENSE, 1, (1 << 25) + 5, (INT64_C(1) << 31) + 5 * 64);
+    run_huge(ctx, (huge){FA_KV_DENSE, 1, (1 << 25) + 5, (INT64_C(1) << 31) + 5 * 64});
     close_device(&f, ctx);
 }

@@ -1,75 +1,7 @@
-/* Kernels that are wrong on purpose: copies of the instantiated template with one change each. The
- * comparison that every other test relies on must refuse all of them, and accept the unchanged copy. */
-#include <stdio.h>
-
+/* Would the tests of rope notice? Faults are put into copies of its template, one at a time, and
+ * the comparison with the reference has to fail. */
+#include "gpu_mutant.h"
 #include "gpu_rope.h"
-#include "op.h"
-
-typedef struct mutant {
-    const char *what;
-    const char *from, *to; /* the one place that changes; NULL: none */
-} mutant;
-
-/* The instantiated source, with the change. Released by the caller. */
-static char *mutate(fa_context *ctx, const fa_spec *spec, const mutant *m)
-{
-    char *text = NULL;
-    cr_assert_eq(fa_render(ctx, spec, FA_TEXT_SOURCE, &text), FA_OK, "%s", fa_last_error());
-    if (!m->from)
-        return text;
-    char *at = strstr(text, m->from);
-    cr_assert_not_null(at, "%s: the template has no '%s'", m->what, m->from);
-    cr_assert_null(strstr(at + 1, m->from), "%s: the template has '%s' twice", m->what, m->from);
-    const size_t size = strlen(text) + strlen(m->to) + 1;
-    char *changed = malloc(size);
-    cr_assert_not_null(changed);
-    snprintf(changed, size, "%.*s%s%s", (int)(at - text), text, m->to, at + strlen(m->from));
-    free(text);
-    return changed;
-}
-
-static fa_kernel *compile_mutant(fa_context *ctx, const fa_spec *spec, const mutant *m)
-{
-    char *source = mutate(ctx, spec, m);
-    fa_kernel *kernel = compile(
-        ctx, &(fa_template_spec){.name = "mutant.cu", .source = source, .entry = "fajit_rope"});
-    free(source);
-    return kernel;
-}
-
-/* Launches `kernel` on the case with the grid and the parameters that rope would give its own. */
-static void launch_mutant(gpu_case *d, const fa_kernel *kernel)
-{
-    const fa__target target = {"sm_80", 80, 163 << 10};
-    fa_spec spec = d->c.spec;
-    fa__plan plan = {0};
-    fa__launch launch = {0};
-    fa__launch_room room;
-    const char *why = NULL;
-    OK(fa__op_rope.validate(&spec, &target));
-    OK(fa__op_rope.plan(&spec, &target, &plan));
-    cr_assert_eq(fa__op_rope.launch(&spec, &plan, 4, &d->c.args, &launch, &room), FA_OK, "%s",
-                 fa_last_error());
-    const fa_param param = {launch.params[0], fa__op_rope.param_sizes[0]};
-    fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
-    args.tmpl = (fa_template_args){.grid = {launch.grid[0], launch.grid[1], launch.grid[2]},
-                                   .block = {launch.block[0]},
-                                   .params = &param,
-                                   .param_count = 1};
-    cr_assert_eq(fa_launch(kernel, &args, NULL), FA_OK, "%s", fa_last_error());
-    cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
-    gpu_case_download(d);
-}
-
-/* Elements that the comparison refuses. */
-static size_t wrong_elements(const gpu_case *d)
-{
-    size_t bad = 0;
-    for (size_t i = 0; i < d->c.tensor_count; i++)
-        if (d->c.tensor[i].output)
-            bad += oracle_compare(&d->c, &d->c.tensor[i], gpu_case_at(d, i)).bad;
-    return bad;
-}
 
 static void expect_caught(fa_rope_spec rope, const int64_t extra[ROPE_EXTRAS],
                           const mutant *mutants, size_t count)
@@ -85,18 +17,14 @@ static void expect_caught(fa_rope_spec rope, const int64_t extra[ROPE_EXTRAS],
     const mutant unchanged = {"unchanged", NULL, NULL};
     for (size_t i = 0; i <= count; i++) {
         const mutant *m = i ? &mutants[i - 1] : &unchanged;
-        fa_kernel *kernel = compile_mutant(ctx, &spec, m);
-        gpu_case d;
-        make_rope(&d, rope, sizes, extra, 1);
-        gpu_case_upload(&d);
-        launch_mutant(&d, kernel);
-        const size_t bad = wrong_elements(&d);
+        fa_kernel *kernel = mutant_compile(ctx, &spec, "fajit_rope", NULL, m);
+        gpu_case g;
+        make_rope(&g, rope, sizes, extra, 1);
+        const size_t wrong = mutant_run(&fa__op_rope, &g, kernel);
         if (i)
-            cr_expect_gt(bad, 0u, "%s: the comparison lets it pass", m->what);
+            cr_expect_gt(wrong, 0u, "not noticed: %s", m->fault);
         else
-            cr_expect_eq(bad, 0u, "the unchanged copy: %zu elements are wrong", bad);
-        gpu_case_free(&d);
-        fa_kernel_release(kernel);
+            cr_expect_eq(wrong, 0u, "the unchanged copy: %zu elements are wrong", wrong);
     }
     close_device(&f, ctx);
 }

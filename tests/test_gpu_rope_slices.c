@@ -7,74 +7,109 @@ typedef struct slice {
     int heads;
 } slice;
 
-/* One buffer for q and k (and v, which must not change), `count` elements, rotated in place. */
+static size_t slice_offset(const slice *s)
+{
+    return (size_t)(uintptr_t)s->view.data;
+}
+
+/* A buffer for q and k (and v, which must not change), `count` elements. */
+typedef struct fused {
+    size_t count, element; /* bytes of an element */
+    unsigned char *before, *after, *memory;
+    bool *owned; /* by a slice, each element */
+} fused;
+
+static fused make_fused(fa_dtype dtype, size_t count)
+{
+    const size_t element = dtype == FA_F32 ? 4 : 2;
+    fused b = {.count = count,
+               .element = element,
+               .before = malloc(count * element),
+               .after = malloc(count * element),
+               .memory = gpu_alloc(count * element),
+               .owned = calloc(count, sizeof(bool))};
+    double *value = malloc(count * sizeof *value);
+    cr_assert(value && b.before && b.after && b.owned);
+    for (size_t i = 0; i < count; i++)
+        value[i] = (double)oracle_uniform(77, i, -1, 1);
+    oracle_store(dtype, b.before, value, count);
+    gpu_upload(b.memory, b.before, count * element);
+    free(value);
+    return b;
+}
+
+static void free_fused(fused *b)
+{
+    gpu_free(b->memory);
+    free(b->owned);
+    free(b->before);
+    free(b->after);
+}
+
+/* The reference works on a copy of the buffer from the slice's beginning. */
+static void use_slice(oracle_case *c, fa_tensor *view, const fused *b, const slice *s)
+{
+    oracle_tensor *t = oracle_find_tensor(c, s->name);
+    const size_t offset = slice_offset(s);
+    t->count = b->count - offset;
+    t->bytes = t->count * b->element;
+    t->host = realloc(t->host, t->bytes);
+    t->expected = realloc(t->expected, t->count * sizeof *t->expected);
+    t->untouched = realloc(t->untouched, t->count * sizeof *t->untouched);
+    cr_assert(t->host && t->expected && t->untouched);
+    memcpy(t->host, b->before + offset * b->element, t->bytes);
+    *view = s->view;
+    view->data = b->memory + offset * b->element;
+}
+
+/* What a slice owns is as the reference says. */
+static void check_slice(oracle_case *c, fused *b, const slice *s)
+{
+    const oracle_tensor *t = oracle_find_tensor(c, s->name);
+    const size_t offset = slice_offset(s);
+    for (size_t i = 0; i < t->count; i++) {
+        double actual = 0;
+        if (t->untouched[i])
+            continue;
+        b->owned[offset + i] = true;
+        oracle_load(t->dtype, &actual, b->after + (offset + i) * b->element, 1);
+        const double error = actual - t->expected[i];
+        const double gate =
+            c->atol + c->rtol * (t->expected[i] < 0 ? -t->expected[i] : t->expected[i]);
+        cr_assert(error <= gate && -error <= gate, "%s element %zu: %.9g, not %.9g", s->name, i,
+                  actual, t->expected[i]);
+    }
+}
+
+/* What no slice owns is as it was. */
+static void check_others(const fused *b)
+{
+    size_t others = 0;
+    for (size_t i = 0; i < b->count; i++)
+        if (!b->owned[i] && ++others)
+            cr_assert_eq(memcmp(b->before + i * b->element, b->after + i * b->element, b->element),
+                         0, "element %zu belongs to neither and changed", i);
+    cr_assert_gt(others, 0u);
+}
+
+/* Rotates q and k of one buffer in place. */
 static void run_fused(fa_context *ctx, fa_rope_spec sizes, const slice slices[2], size_t count)
 {
     sizes.in_place = true;
-    const size_t element = sizes.dtype == FA_F32 ? 4 : 2;
     fa_kernel *kernel = compile_rope(ctx, bake(sizes, 1));
+    fused b = make_fused(sizes.dtype, count);
     gpu_case d;
     make_rope(&d, bake(sizes, 1), sizes, NULL, 1);
-
-    double *value = malloc(count * sizeof *value);
-    unsigned char *before = malloc(count * element), *after = malloc(count * element);
-    cr_assert(value && before && after);
-    for (size_t i = 0; i < count; i++)
-        value[i] = (double)oracle_uniform(77, i, -1, 1);
-    oracle_store(sizes.dtype, before, value, count);
-    unsigned char *memory = gpu_alloc(count * element);
-    gpu_upload(memory, before, count * element);
-
-    /* The reference works on a copy of the buffer from each slice's beginning. */
-    for (int k = 0; k < 2; k++) {
-        oracle_tensor *t = oracle_find_tensor(&d.c, slices[k].name);
-        const size_t offset = (size_t)(uintptr_t)slices[k].view.data;
-        t->count = count - offset;
-        t->bytes = t->count * element;
-        t->host = realloc(t->host, t->bytes);
-        t->expected = realloc(t->expected, t->count * sizeof *t->expected);
-        t->untouched = realloc(t->untouched, t->count * sizeof *t->untouched);
-        cr_assert(t->host && t->expected && t->untouched);
-        memcpy(t->host, before + offset * element, t->bytes);
-        fa_tensor *view = k ? &d.c.args.rope.k : &d.c.args.rope.q;
-        *view = slices[k].view;
-        view->data = memory + offset * element;
-    }
+    use_slice(&d.c, &d.c.args.rope.q, &b, &slices[0]);
+    use_slice(&d.c, &d.c.args.rope.k, &b, &slices[1]);
     oracle_rope_expect(&d.c);
     cr_assert_eq(fa_launch(kernel, &d.c.args, NULL), FA_OK, "%s", fa_last_error());
     cr_assert(gpu_synchronize(NULL, NULL));
-    gpu_download(after, memory, count * element);
-
-    /* What a slice owns is checked against it; what none owns must be as it was. */
-    bool *owned = calloc(count, sizeof *owned);
-    cr_assert_not_null(owned);
-    for (int k = 0; k < 2; k++) {
-        oracle_tensor *t = oracle_find_tensor(&d.c, slices[k].name);
-        const size_t offset = (size_t)(uintptr_t)slices[k].view.data;
-        for (size_t i = 0; i < t->count; i++) {
-            double actual = 0;
-            if (t->untouched[i])
-                continue;
-            owned[offset + i] = true;
-            oracle_load(sizes.dtype, &actual, after + (offset + i) * element, 1);
-            const double error = actual - t->expected[i];
-            const double gate =
-                d.c.atol + d.c.rtol * (t->expected[i] < 0 ? -t->expected[i] : t->expected[i]);
-            cr_assert(error <= gate && -error <= gate, "%s element %zu: %.9g, not %.9g",
-                      slices[k].name, i, actual, t->expected[i]);
-        }
-    }
-    size_t others = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!owned[i] && ++others)
-            cr_assert_eq(memcmp(before + i * element, after + i * element, element), 0,
-                         "element %zu belongs to neither and changed", i);
-    cr_assert_gt(others, 0u);
-    free(owned);
-    free(value);
-    free(before);
-    free(after);
-    gpu_free(memory);
+    gpu_download(b.after, b.memory, count * b.element);
+    check_slice(&d.c, &b, &slices[0]);
+    check_slice(&d.c, &b, &slices[1]);
+    check_others(&b);
+    free_fused(&b);
     fa_oracle_rope.free_case(&d.c);
     fa_kernel_release(kernel);
 }

@@ -158,7 +158,7 @@ static int32_t default_size(cli_request *r, const char *name)
     return 1;
 }
 
-static void fill_sizes(cli_request *r)
+static void fill_sizes(cli_request *r, bool (*uses)(const fa_spec *spec, const char *name))
 {
     r->sizes = r->spec;
     for (size_t i = 0; i < r->info.param_count; i++) {
@@ -168,6 +168,8 @@ static void fill_sizes(cli_request *r)
             continue;
         int32_t value = default_size(r, p->name);
         *dimension(&r->sizes, p) = value;
+        if (!uses(&r->spec, p->name))
+            continue;
         size_t used = strlen(r->note);
         snprintf(r->note + used, sizeof r->note - used, "%s%s=%d", used ? " " : "", p->name, value);
     }
@@ -198,7 +200,8 @@ static int apply_dynamic(const char *list, cli_request *r)
     return code;
 }
 
-int cli_request_run(const cli *c, const char *const *names, const int64_t *defaults, cli_request *r)
+int cli_request_run(const cli *c, const char *const *names, const int64_t *defaults,
+                    bool (*uses)(const fa_spec *spec, const char *name), cli_request *r)
 {
     int code = begin(c, r);
 
@@ -212,7 +215,7 @@ int cli_request_run(const cli *c, const char *const *names, const int64_t *defau
     code = code ? code : read_operands(c, names, r);
     if (code)
         return code;
-    fill_sizes(r);
+    fill_sizes(r, uses);
     return c->dynamic ? apply_dynamic(c->dynamic_list, r) : CLI_OK;
 }
 

@@ -19,9 +19,10 @@ typedef struct cli_request {
 
 /* For compile, source, ptx, sass. Returns an exit code, after printing what is wrong. */
 int cli_request_read(const cli *c, cli_request *r);
-/* For verify and bench: names are the extra sizes (NULL-terminated), with their defaults. */
+/* For verify and bench: names are the extra sizes (NULL-terminated), with their defaults; `uses`
+ * tells whether a size counts with a spec. */
 int cli_request_run(const cli *c, const char *const *names, const int64_t *defaults,
-                    cli_request *r);
+                    bool (*uses)(const fa_spec *spec, const char *name), cli_request *r);
 void cli_request_free(cli_request *r);
 
 /* Finds an operation by name; prints the names there are. */

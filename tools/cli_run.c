@@ -30,7 +30,8 @@ int cli_session_open(const cli *c, cli_session *s)
                   c->command->name);
         return CLI_USAGE;
     }
-    int code = cli_request_run(c, s->oracle->extra_names, s->oracle->extra_defaults, &s->request);
+    int code = cli_request_run(c, s->oracle->extra_names, s->oracle->extra_defaults,
+                               s->oracle->uses_size, &s->request);
     if (code)
         return code;
     gpu_tell_failures(tell);
@@ -193,17 +194,28 @@ static int32_t value_of(const fa_spec *spec, const fa_param_info *p)
     return value;
 }
 
+static bool is_used_dimension(const cli_session *s, const fa_param_info *p)
+{
+    return cli_is_dimension(p) && s->oracle->uses_size(&s->request.spec, p->name);
+}
+
+static bool is_used_extra(const cli_session *s, size_t i)
+{
+    return s->oracle->uses_size(&s->request.spec, s->oracle->extra_names[i]);
+}
+
 void cli_run_json_sizes(fa__buf *out, const cli_session *s)
 {
     cli_json_key(out, "sizes");
     fa__buf_text(out, "{");
     for (size_t i = 0; i < s->request.info.param_count; i++) {
         const fa_param_info *p = &s->request.info.params[i];
-        if (cli_is_dimension(p))
+        if (is_used_dimension(s, p))
             cli_json_int(out, p->name, value_of(&s->request.sizes, p));
     }
     for (size_t i = 0; s->oracle->extra_names && s->oracle->extra_names[i]; i++)
-        cli_json_int(out, s->oracle->extra_names[i], s->request.extra[i]);
+        if (is_used_extra(s, i))
+            cli_json_int(out, s->oracle->extra_names[i], s->request.extra[i]);
     fa__buf_text(out, "}");
     cli_json_text(out, "default_sizes", s->request.note);
 }
@@ -213,12 +225,12 @@ void cli_run_print_sizes(const cli_session *s)
     printf("kernel  %s  (%s)\nsizes  ", s->info.name, s->info.arch);
     for (size_t i = 0; i < s->request.info.param_count; i++) {
         const fa_param_info *p = &s->request.info.params[i];
-        if (cli_is_dimension(p))
+        if (is_used_dimension(s, p))
             printf(" %s=%d%s", p->name, value_of(&s->request.sizes, p),
                    value_of(&s->request.spec, p) ? "" : " (dynamic)");
     }
     for (size_t i = 0; s->oracle->extra_names && s->oracle->extra_names[i]; i++)
-        if (s->request.extra[i])
+        if (s->request.extra[i] && is_used_extra(s, i))
             printf(" %s=%lld", s->oracle->extra_names[i], (long long)s->request.extra[i]);
     if (s->request.note[0])
         printf("\nnot given, so by default: %s", s->request.note);

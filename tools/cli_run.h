@@ -45,7 +45,7 @@ bool cli_set_check(const cli_set *set, cli_table *t);
 /* The table that cli_set_check fills. */
 extern const char *const cli_check_keys[];
 
-/* `"sizes": {...}, "defaults": "..."`. */
+/* `"sizes": {...}, "default_sizes": "..."`: of the sizes those that count. */
 void cli_run_json_sizes(fa__buf *out, const cli_session *s);
 /* "shape: batch=4 ..." and which of them nobody gave. */
 void cli_run_print_sizes(const cli_session *s);

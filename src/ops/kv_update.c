@@ -2,7 +2,6 @@
  * kernel_templates/kv_update.cu. */
 #include "ops/kv_update.h"
 
-#include <float.h>
 #include <stdlib.h>
 
 #include "json.h"
@@ -51,9 +50,7 @@ static const fa_param_info parameters[] = {
     DIMENSION(heads, "G", 1, INT32_MAX, "heads of K and V"),
     DIMENSION(cache_len, "L", 1, INT32_MAX, "entries of a row of a dense cache"),
     DIMENSION(page_size, "P", 1, KV_MAX_PAGE_SIZE, "entries of a page"),
-    {"base", NULL, FA_PARAM_REAL, MEMBER(base), false, 1, DBL_MAX, NULL,
-     "of the frequencies base^(-2j/rotary_dim), over 1; 0: 10000"},
-    ROTARY_SCALING_PARAMS(MEMBER(scaling)),
+    ROTARY_PARAMS(MEMBER),
 };
 
 /* --- validate --- */

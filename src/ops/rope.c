@@ -1,5 +1,4 @@
 /* FA_OP_ROPE: rotary embedding of q and k. The kernel is kernel_templates/rope.cu. */
-#include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -45,9 +44,7 @@ static const fa_param_info parameters[] = {
     DIMENSION(heads_q, "H", 1, INT32_MAX, "heads of q"),
     DIMENSION(heads_k, "G", 1, INT32_MAX, "heads of k"),
     DIMENSION(seqlen, "N", 1, INT32_MAX, "tokens of a batch"),
-    {"base", NULL, FA_PARAM_REAL, MEMBER(base), false, 1, DBL_MAX, NULL,
-     "of the frequencies base^(-2j/rotary_dim), over 1; 0: 10000"},
-    ROTARY_SCALING_PARAMS(MEMBER(scaling)),
+    ROTARY_PARAMS(MEMBER),
     CHOICE(position_type, NULL, fa__index_names, "of the positions that are read"),
     CHOICE(sections, NULL, sections_names, "pairs turned by time, height and width positions"),
     COUNT(section_t, "pairs turned by time"),

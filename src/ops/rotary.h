@@ -4,6 +4,8 @@
 #ifndef FA_ROTARY_H
 #define FA_ROTARY_H
 
+#include <float.h>
+
 #include "op.h"
 
 #define ROTARY_DEFAULT_BASE 10000.0
@@ -43,8 +45,8 @@ fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int6
 /* log2(x) * 2^54 for finite x >= 1. */
 uint64_t fa__rotary_log2_q54(double x);
 
-/* The constants ANGLES, SCALING, ATTENTION_FACTOR, RULE_BAKED, LOG2_BASE_Q54, INVERSE_FACTOR_Q64 and
- * RAMP_... of a template. */
+/* The constants ANGLES, SCALING, ATTENTION_FACTOR, RULE_BAKED, LOG2_BASE_Q54, INVERSE_FACTOR_Q64
+ * and RAMP_... of a template. */
 void fa__rotary_prologue(fa__buf *source, const fa__rotary *r);
 
 /* " base=500000 yarn factor=16 ...": what differs from the defaults. */
@@ -53,75 +55,32 @@ void fa__rotary_label(fa__buf *label, const fa__rotary *r);
 extern const char *const fa__rotary_style_names[],
     *const fa__rotary_angles_names[], *const fa__rotary_scaling_names[], *const fa__index_names[];
 
-/* Entries of a parameter table for the members of a fa_rope_scaling at `at` in fa_spec. */
-#define ROTARY_SCALING_PARAMS(at)                                                                  \
-    {"scaling",                                                                                    \
-     NULL,                                                                                         \
-     FA_PARAM_ENUM,                                                                                \
-     (at) + offsetof(fa_rope_scaling, kind),                                                       \
-     false,                                                                                        \
-     0,                                                                                            \
-     0,                                                                                            \
-     fa__rotary_scaling_names,                                                                     \
-     "of the frequencies, for sequences beyond the trained length"},                               \
-        {"factor",        NULL, FA_PARAM_REAL,     (at) + offsetof(fa_rope_scaling, factor),       \
-         false,           1,    ROTARY_MAX_FACTOR, NULL,                                           \
-         "of the scaling"},                                                                        \
-        {"original_max_position",                                                                  \
-         NULL,                                                                                     \
-         FA_PARAM_INT,                                                                             \
-         (at) + offsetof(fa_rope_scaling, original_max_position),                                  \
-         false,                                                                                    \
-         1,                                                                                        \
-         INT32_MAX,                                                                                \
-         NULL,                                                                                     \
-         "trained length (dynamic_ntk, yarn, llama3)"},                                            \
-        {"sequence_length",                                                                        \
-         NULL,                                                                                     \
-         FA_PARAM_INT,                                                                             \
-         (at) + offsetof(fa_rope_scaling, sequence_length),                                        \
-         false,                                                                                    \
-         1,                                                                                        \
-         INT32_MAX,                                                                                \
-         NULL,                                                                                     \
-         "that dynamic_ntk scales for; 0: given at launch"},                                       \
-        {"untruncated",                                                                            \
-         NULL,                                                                                     \
-         FA_PARAM_BOOL,                                                                            \
-         (at) + offsetof(fa_rope_scaling, untruncated),                                            \
-         false,                                                                                    \
-         0,                                                                                        \
-         0,                                                                                        \
-         NULL,                                                                                     \
-         "yarn: bounds between pairs are not rounded"},                                            \
-        {"beta_fast",  NULL, FA_PARAM_REAL,     (at) + offsetof(fa_rope_scaling, beta_fast),       \
-         false,        1e-3, ROTARY_MAX_FACTOR, NULL,                                              \
-         "yarn; 0: 32"},                                                                           \
-        {"beta_slow", NULL, FA_PARAM_REAL,     (at) + offsetof(fa_rope_scaling, beta_slow),        \
-         false,       1e-3, ROTARY_MAX_FACTOR, NULL,                                               \
-         "yarn; 0: 1"},                                                                            \
-        {"low_freq_factor",                                                                        \
-         NULL,                                                                                     \
-         FA_PARAM_REAL,                                                                            \
-         (at) + offsetof(fa_rope_scaling, low_freq_factor),                                        \
-         false,                                                                                    \
-         1e-3,                                                                                     \
-         ROTARY_MAX_FACTOR,                                                                        \
-         NULL,                                                                                     \
-         "llama3; 0: 1"},                                                                          \
-        {"high_freq_factor",                                                                       \
-         NULL,                                                                                     \
-         FA_PARAM_REAL,                                                                            \
-         (at) + offsetof(fa_rope_scaling, high_freq_factor),                                       \
-         false,                                                                                    \
-         1e-3,                                                                                     \
-         ROTARY_MAX_FACTOR,                                                                        \
-         NULL,                                                                                     \
-         "llama3; 0: 4"},                                                                          \
-    {                                                                                              \
-        "attention_factor", NULL, FA_PARAM_REAL,                                                   \
-            (at) + offsetof(fa_rope_scaling, attention_factor), false, 1e-3, ROTARY_MAX_FACTOR,    \
-            NULL, "of cosines and sines; 0: 0.1 ln(factor) + 1 with yarn, else 1"                  \
-    }
+/* Entries of the parameter table of an operation whose spec has the members `base` and `scaling`:
+ * MEMBER(name) is the offset of a member of it in fa_spec. */
+/* clang-format off */
+#define ROTARY_SCALING_PARAM(MEMBER, name, type, low, high, text) \
+    {#name, NULL, type, MEMBER(scaling) + offsetof(fa_rope_scaling, name), false, low, high, NULL, \
+     text}
+#define ROTARY_REAL(MEMBER, name, low, text) \
+    ROTARY_SCALING_PARAM(MEMBER, name, FA_PARAM_REAL, low, ROTARY_MAX_FACTOR, text)
+#define ROTARY_PARAMS(MEMBER) \
+    {"base", NULL, FA_PARAM_REAL, MEMBER(base), false, 1, DBL_MAX, NULL, \
+     "of the frequencies base^(-2j/rotary_dim), over 1; 0: 10000"}, \
+    {"scaling", NULL, FA_PARAM_ENUM, MEMBER(scaling) + offsetof(fa_rope_scaling, kind), false, 0, \
+     0, fa__rotary_scaling_names, "of the frequencies, for sequences beyond the trained length"}, \
+    ROTARY_REAL(MEMBER, factor, 1, "of the scaling"), \
+    ROTARY_SCALING_PARAM(MEMBER, original_max_position, FA_PARAM_INT, 1, INT32_MAX, \
+                         "trained length (dynamic_ntk, yarn, llama3)"), \
+    ROTARY_SCALING_PARAM(MEMBER, sequence_length, FA_PARAM_INT, 1, INT32_MAX, \
+                         "that dynamic_ntk scales for; 0: given at launch"), \
+    ROTARY_SCALING_PARAM(MEMBER, untruncated, FA_PARAM_BOOL, 0, 0, \
+                         "yarn: bounds between pairs are not rounded"), \
+    ROTARY_REAL(MEMBER, beta_fast, 1e-3, "yarn; 0: 32"), \
+    ROTARY_REAL(MEMBER, beta_slow, 1e-3, "yarn; 0: 1"), \
+    ROTARY_REAL(MEMBER, low_freq_factor, 1e-3, "llama3; 0: 1"), \
+    ROTARY_REAL(MEMBER, high_freq_factor, 1e-3, "llama3; 0: 4"), \
+    ROTARY_REAL(MEMBER, attention_factor, 1e-3, \
+                "of cosines and sines; 0: 0.1 ln(factor) + 1 with yarn, else 1")
+/* clang-format on */
 
 #endif

@@ -327,6 +327,32 @@ static void set_pages(oracle_case *c, const int64_t *extra)
     a->pages = (int32_t)(extra[ORACLE_KV_PAGES] ? extra[ORACLE_KV_PAGES] : enough);
 }
 
+static bool waits_for_length(const fa_kv_update_spec *s)
+{
+    return s->scaling.kind == FA_ROPE_DYNAMIC_NTK && !s->scaling.sequence_length;
+}
+
+static bool uses_size(const fa_spec *spec, const char *name)
+{
+    const fa_kv_update_spec *s = &spec->kv_update;
+    const struct {
+        const char *name;
+        bool used;
+    } some[] = {
+        {"cache_len", s->cache == FA_KV_DENSE},
+        {"page_size", s->cache != FA_KV_DENSE},
+        {extra_names[ORACLE_KV_PAGES], s->cache != FA_KV_DENSE},
+        {extra_names[ORACLE_KV_MAX_PAGES], s->cache == FA_KV_BLOCK_TABLE},
+        {extra_names[ORACLE_KV_SLOT_COUNT], s->cache == FA_KV_SLOTS},
+        {extra_names[ORACLE_KV_MAX_POSITION], s->rotation && s->angles == FA_ROPE_TABLES},
+        {extra_names[ORACLE_KV_LENGTH], waits_for_length(s)},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+        if (strcmp(some[i].name, name) == 0)
+            return some[i].used;
+    return true;
+}
+
 static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *extra,
                       uint64_t seed, oracle_case *out, char *why, size_t why_size)
 {
@@ -340,7 +366,7 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
     a->cache_len = spec_of(out)->cache == FA_KV_DENSE ? n->cache_len : 0;
     a->page_size = spec_of(out)->cache == FA_KV_DENSE ? 0 : n->page_size;
     extra = extra ? extra : extra_defaults;
-    if (n->scaling.kind == FA_ROPE_DYNAMIC_NTK && !n->scaling.sequence_length)
+    if (waits_for_length(n))
         a->sequence_length = (int32_t)extra[ORACLE_KV_LENGTH];
     set_pages(out, extra);
     const char *problem = problem_of(out, extra);
@@ -402,6 +428,7 @@ const fa_oracle fa_oracle_kv_update = {
     .op = FA_OP_KV_UPDATE,
     .extra_names = extra_names,
     .extra_defaults = extra_defaults,
+    .uses_size = uses_size,
     .make_case = make_case,
     .bind = bind,
     .free_case = oracle_free_tensors,

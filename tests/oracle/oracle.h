@@ -57,6 +57,8 @@ typedef struct fa_oracle {
      * "stride_pad"): NULL-terminated names, each an int64. */
     const char *const *extra_names;
     const int64_t *extra_defaults;
+    /* Whether a size of that name, a dimension or an extra one, counts with this spec. */
+    bool (*uses_size)(const fa_spec *spec, const char *name);
     /* Fills everything: `sizes` is a spec whose dimensions are all set (the shape of this case),
      * `spec` the one to compile (some of them maybe dynamic). false, with a message in `why`, when
      * the shape makes no sense. Free with free_case. */

@@ -240,10 +240,28 @@ static void count_work(oracle_case *c)
     c->flops = 3 * rows * (double)oracle_rope_rotary_dim(c);
 }
 
-static bool waits_for_length(const oracle_case *c)
+static bool waits_for_length(const fa_rope_spec *s)
 {
-    const fa_rope_scaling *s = &c->spec.rope.scaling;
-    return s->kind == FA_ROPE_DYNAMIC_NTK && !s->sequence_length;
+    return s->scaling.kind == FA_ROPE_DYNAMIC_NTK && !s->scaling.sequence_length;
+}
+
+static bool uses_size(const fa_spec *spec, const char *name)
+{
+    const fa_rope_spec *s = &spec->rope;
+    const struct {
+        size_t extra;
+        bool used;
+    } some[] = {
+        {MAX_POSITION, s->angles == FA_ROPE_TABLES},
+        {POSITION_MAX, s->positions != FA_ROPE_RANGE},
+        {SHARED_POSITIONS, s->positions == FA_ROPE_VECTOR},
+        {SEQUENCES, s->positions == FA_ROPE_CUMULATIVE},
+        {LAUNCH_LENGTH, waits_for_length(s)},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+        if (strcmp(extra_names[some[i].extra], name) == 0)
+            return some[i].used;
+    return true;
 }
 
 static bool fits(const oracle_case *c, int64_t low, int64_t high)
@@ -269,7 +287,8 @@ static bool sizes_make_sense(const oracle_case *c, const int64_t *extra, char *w
     else if (c->spec.rope.positions == FA_ROPE_CUMULATIVE &&
              (a->batch != 1 || extra[SEQUENCES] < 1 || extra[SEQUENCES] > 1 << 20))
         problem = "packed sequences need batch = 1 and at least 1 sequence";
-    else if (waits_for_length(c) && (extra[LAUNCH_LENGTH] < 1 || extra[LAUNCH_LENGTH] > INT32_MAX))
+    else if (waits_for_length(&c->spec.rope) &&
+             (extra[LAUNCH_LENGTH] < 1 || extra[LAUNCH_LENGTH] > INT32_MAX))
         problem = "launch_length must be at least 1";
     else if (!fits(c, extra[OFFSET], high))
         problem = "positions are beyond the type that holds them";
@@ -296,7 +315,7 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
         extra = extra_defaults;
     if (!sizes_make_sense(out, extra, why, why_size))
         return false;
-    if (waits_for_length(out))
+    if (waits_for_length(&spec->rope))
         a->sequence_length = (int32_t)extra[LAUNCH_LENGTH];
     add_side(out, false, extra);
     add_side(out, true, extra);
@@ -349,6 +368,7 @@ const fa_oracle fa_oracle_rope = {
     .op = FA_OP_ROPE,
     .extra_names = extra_names,
     .extra_defaults = extra_defaults,
+    .uses_size = uses_size,
     .make_case = make_case,
     .bind = bind,
     .free_case = oracle_free_tensors,

@@ -1,0 +1,102 @@
+/* Kernels that are wrong on purpose: copies of an operation's instantiated template with one change
+ * each, which the comparison of every other test must refuse, and the unchanged copy, which it must
+ * accept. */
+#ifndef GPU_MUTANT_H
+#define GPU_MUTANT_H
+
+#include <stdio.h>
+
+#include "gpu_case.h"
+#include "op.h"
+
+/* A change to one place of a source. */
+typedef struct mutant {
+    const char *fault;
+    const char *find, *put; /* NULL: no change */
+} mutant;
+
+/* The text of a device header. */
+static inline const char *mutant_header(const char *name)
+{
+    for (size_t i = 0; i < fa__device_header_count; i++)
+        if (strcmp(fa__device_headers[i].name, name) == 0)
+            return fa__device_headers[i].text;
+    cr_assert_fail("no header %s", name);
+    return "";
+}
+
+/* `text` with one occurrence of `find` replaced; frees `text`. */
+static inline char *mutant_text(char *text, const mutant *m)
+{
+    if (!m->find)
+        return text;
+    const char *at = strstr(text, m->find);
+    cr_assert(at && !strstr(at + 1, m->find), "%s: the source has '%s' %s", m->fault, m->find,
+              at ? "twice" : "not at all");
+    const size_t before = (size_t)(at - text), size = strlen(text) + strlen(m->put) + 1;
+    char *result = malloc(size);
+    cr_assert_not_null(result);
+    snprintf(result, size, "%.*s%s%s", (int)before, text, m->put, at + strlen(m->find));
+    free(text);
+    return result;
+}
+
+/* The copy as a template of its own. `header`, where not NULL, is part of the text that changes,
+ * in place of its #include. */
+static inline fa_kernel *mutant_compile(fa_context *ctx, const fa_spec *spec, const char *entry,
+                                        const char *header, const mutant *m)
+{
+    char include[80], *source = NULL;
+    cr_assert_eq(fa_render(ctx, spec, FA_TEXT_SOURCE, &source), FA_OK, "%s", fa_last_error());
+    if (header) {
+        snprintf(include, sizeof include, "#include \"%s\"\n", header);
+        source = mutant_text(source, &(mutant){header, include, mutant_header(header)});
+    }
+    source = mutant_text(source, m);
+    fa_kernel *kernel =
+        compile(ctx, &(fa_template_spec){.name = "mutant.cu", .source = source, .entry = entry});
+    free(source);
+    return kernel;
+}
+
+/* Launches the copy with the grid and the parameters that the operation would give its own kernel,
+ * and downloads what it left. */
+static inline void mutant_launch(const fa__op *op, gpu_case *g, const fa_kernel *kernel)
+{
+    static const fa__target target = {"sm_90a", 90, 232448};
+    static fa__launch_room room;
+    fa_spec spec = g->c.spec;
+    fa__plan plan = {0};
+    fa__launch launch = {0};
+    const char *why = NULL;
+    OK(op->validate(&spec, &target));
+    OK(op->plan(&spec, &target, &plan));
+    cr_assert_eq(op->launch(&spec, &plan, 4, &g->c.args, &launch, &room), FA_OK, "%s",
+                 fa_last_error());
+    const fa_param param = {launch.params[0], op->param_sizes[0]};
+    fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
+    args.tmpl = (fa_template_args){.params = &param, .param_count = 1};
+    memcpy(args.tmpl.grid, launch.grid, sizeof launch.grid);
+    memcpy(args.tmpl.block, launch.block, sizeof launch.block);
+    cr_assert_eq(fa_launch(kernel, &args, NULL), FA_OK, "%s", fa_last_error());
+    cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
+    gpu_case_download(g);
+}
+
+/* Uploads the case, launches the copy on it and counts the elements that are refused in all of its
+ * tensors. Frees the case. */
+static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
+{
+    size_t wrong = 0;
+    gpu_case_upload(g);
+    mutant_launch(op, g, kernel);
+    for (size_t i = 0; i < g->c.tensor_count; i++) {
+        oracle_verdict v;
+        wrong += gpu_case_wrong(g, i, &v);
+    }
+    gpu_case_free(g);
+    fa_kernel_release(kernel);
+    return wrong;
+}
+
+#endif
