@@ -102,6 +102,10 @@ extern const fa__op fa__op_kv_update; /* src/ops/kv_update.c */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
                            fa__program *program);
 
+/* For instantiate, after label and prologue: the embedded template with every device header. */
+fa_status fa__program_embedded(fa__program *program, const char *file, const char *entry,
+                               const char *text);
+
 const fa__op *fa__op_find(fa_op id);            /* NULL: none */
 const fa__op *fa__op_by_name(const char *name); /* NULL: none */
 

@@ -43,6 +43,21 @@ fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan
     return status;
 }
 
+fa_status fa__program_embedded(fa__program *program, const char *file, const char *entry,
+                               const char *text)
+{
+    const size_t bytes = (fa__device_header_count + 1) * sizeof *program->headers;
+    fa__buf_text(&program->source, text);
+    program->file = file;
+    program->entry = entry;
+    program->headers = calloc(1, bytes);
+    if (!program->headers)
+        return fa__fail_memory(bytes);
+    for (size_t i = 0; i < fa__device_header_count; i++)
+        program->headers[program->header_count++] = fa__device_headers[i];
+    return FA_OK;
+}
+
 void fa__program_free(fa__program *program)
 {
     fa__buf_free(&program->source);

@@ -16,6 +16,15 @@ typedef struct fa__view {
     uintptr_t begin, end;  /* all bytes lie here */
 } fa__view;
 
+/* Whether the tokens of a head lie nearer to each other than the heads of a token. */
+static inline bool fa__view_tokens_inside(const fa__view *view)
+{
+    const int64_t head = view->stride[1], token = view->stride[2];
+    return view->extent[1] > 1 && view->extent[2] > 1 &&
+           (head < 0 ? 0 - (uint64_t)head : (uint64_t)head) >
+               (token < 0 ? 0 - (uint64_t)token : (uint64_t)token);
+}
+
 /* FA_ERR_NULL_POINTER, FA_ERR_MISALIGNED, FA_ERR_STRIDE when an address cannot be formed. */
 fa_status fa__view_make(fa__view *view, const char *op, const char *name, const fa_tensor *tensor,
                         fa_layout layout, const int64_t extent[3], int64_t row,

@@ -16,7 +16,7 @@ from pathlib import Path
 LAYERS = [
     ["fajit"],
     ["status", "buf", "clock", "digest", "exit", "fork", "log", "template_text", "thread"],
-    ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor"],
+    ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor", "ops/sizes"],
     ["op spec prologue", "entry"],
     ["arch", "key", "manifest manifest_template", "ops/rotary"],
     ["driver driver_impl driver_launch driver_load", "compiler compiler_find compiler_log", "ops/kv_update ops/kv_update_arrays ops/kv_update_launch", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],

@@ -714,6 +714,22 @@ Test(kv_update_refusals, dynamic_ntk_needs_a_length)
     cr_expect_neq(launched_params(&x)->rule.quotient, 0u);
 }
 
+/* Its one frequency is 1, whatever the base; the exponent that scales the base divides by zero. */
+Test(kv_update_refusals, ntk_needs_a_second_frequency_at_launch_too)
+{
+    for (int kind = FA_ROPE_NTK; kind <= FA_ROPE_DYNAMIC_NTK; kind++) {
+        launched x;
+        fa_rope_scaling scaling = {.kind = (fa_rope_scaling_kind)kind, .factor = 2};
+        scaling.original_max_position = kind == FA_ROPE_DYNAMIC_NTK ? 64 : 0;
+        launched_begin(&x, (fa_kv_update_spec){.rotation = HALF, .scaling = scaling});
+        x.args.kv_update.sequence_length = kind == FA_ROPE_DYNAMIC_NTK ? 128 : 0;
+        x.args.kv_update.head_dim = 2;
+        REFUSED(launched_run(&x), FA_ERR_ROTARY_DIM, "head_dim = 2");
+        x.args.kv_update.head_dim = 4;
+        OK(launched_run(&x));
+    }
+}
+
 /* K and V side by side in each page, or in each entry. */
 Test(kv_update_launch, K33_slices_of_one_pool_are_apart)
 {

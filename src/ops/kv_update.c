@@ -166,8 +166,8 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
         must_divide = fa__kv_dividends(s, s->head_dim, s->rotary_dim);
     else if (s->rotary_dim)
         must_divide = fa__kv_dividends(s, s->rotary_dim, s->rotary_dim);
-    const int64_t width = fa__kv_power_of_two(must_divide, widest);
-    const int64_t width_v = fa__kv_power_of_two((uint64_t)s->head_dim_v, widest);
+    const int64_t width = fa__power_of_two(must_divide, widest);
+    const int64_t width_v = fa__power_of_two((uint64_t)s->head_dim_v, widest);
     p->block_threads = KV_BLOCK_THREADS;
     p->flags.programmatic = target->cc >= 90; /* kv_update.cu waits for its predecessor by itself */
     p->value[KV_VECTOR_WIDTH] = (int32_t)width;
@@ -259,15 +259,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa_kv_update_spec own = spec->kv_update;
     write_label(&own, &program->label);
     write_prologue(&own, p, &program->source);
-    fa__buf_text(&program->source, fa__template_kv_update);
-    program->file = "kv_update.cu";
-    program->entry = "fajit_kv_update";
-    program->headers = calloc(fa__device_header_count + 1, sizeof *program->headers);
-    if (!program->headers)
-        return fa__fail_memory((fa__device_header_count + 1) * sizeof *program->headers);
-    for (size_t i = 0; i < fa__device_header_count; i++)
-        program->headers[program->header_count++] = fa__device_headers[i];
-    return FA_OK;
+    return fa__program_embedded(program, "kv_update.cu", "fajit_kv_update", fa__template_kv_update);
 }
 
 static void pack(const fa_spec *spec, fa__buf *out)

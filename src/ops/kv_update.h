@@ -58,13 +58,6 @@ typedef struct kv_views {
     const fa__view *fresh[2], *cache[2], *out[2]; /* of K, of V; out is the cache in place */
 } kv_views;
 
-/* The largest power of two that divides value, at most limit (one itself). */
-static inline int64_t fa__kv_power_of_two(uint64_t value, int64_t limit)
-{
-    uint64_t merged = value | (uint64_t)limit;
-    return (int64_t)(merged & (0 - merged));
-}
-
 /* Bytes of an element of the cache. */
 static inline int64_t fa__kv_cached_bytes(const fa_kv_update_spec *s)
 {
@@ -95,9 +88,6 @@ static inline int64_t fa__kv_table_stride(const fa_kv_update_args *a)
 /* Views of every tensor and array of a launch, checked. */
 fa_status fa__kv_update_arrays(const fa_kv_update_spec *s, const fa_kv_update_args *a,
                                const kv_sizes *n, kv_views *v);
-/* Elements of an access, at most `width`, for which the alignment of the angles' arrays is enough. */
-int64_t fa__kv_update_arrays_width(const fa_kv_update_spec *s, const fa_kv_update_args *a,
-                                   int64_t width);
 /* Whether the indices that tell of repeated entries fill accesses of 16 bytes, in each batch. */
 bool fa__kv_update_indices_aligned(const fa_kv_update_spec *s, const fa_kv_update_args *a,
                                    const kv_sizes *n);

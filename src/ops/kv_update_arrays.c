@@ -106,20 +106,15 @@ static fa_status add_rows(kv_views *v, const char *name, const void *data, int64
     return add_array(v, name, data, reach + count, bytes);
 }
 
-static int64_t index_bytes(fa_index type)
-{
-    return type == FA_I64 ? 8 : 4;
-}
-
 static fa_status add_indices(const fa_kv_update_spec *s, const fa_kv_update_args *a,
                              const kv_sizes *n, kv_views *v)
 {
     fa_status status = FA_OK;
     if (s->cache != FA_KV_SLOTS || s->rotation)
         status = add_rows(v, "positions", a->positions, a->positions_stride, n->batch, n->tokens,
-                          index_bytes(s->position_type));
+                          fa__index_bytes(s->position_type));
     if (!status && s->cache == FA_KV_SLOTS)
-        status = add_array(v, "slots", a->slots, n->slots, index_bytes(s->slot_type));
+        status = add_array(v, "slots", a->slots, n->slots, fa__index_bytes(s->slot_type));
     if (!status && s->cache == FA_KV_BLOCK_TABLE)
         status = add_rows(v, "block_table", a->block_table, fa__kv_table_stride(a), n->batch,
                           a->max_pages, 4);
@@ -179,21 +174,9 @@ bool fa__kv_update_indices_aligned(const fa_kv_update_spec *s, const fa_kv_updat
                                    const kv_sizes *n)
 {
     const bool slots = s->cache == FA_KV_SLOTS;
-    const uint64_t bytes = (uint64_t)index_bytes(slots ? s->slot_type : s->position_type);
+    const uint64_t bytes = (uint64_t)fa__index_bytes(slots ? s->slot_type : s->position_type);
     const uint64_t stride = n->batch > 1 ? (uint64_t)a->positions_stride : 0;
     const uint64_t bits = slots ? (uintptr_t)a->slots | (uint64_t)n->slots * bytes
                                 : (uintptr_t)a->positions | (stride | (uint64_t)n->tokens) * bytes;
     return bits % 16 == 0;
-}
-
-/* A thread reads one float32 of each array for a pair, in accesses of 16 bytes at most. */
-int64_t fa__kv_update_arrays_width(const fa_kv_update_spec *s, const fa_kv_update_args *a,
-                                   int64_t width)
-{
-    const uintptr_t bits = s->angles == FA_ROPE_TABLES ? (uintptr_t)a->cos | (uintptr_t)a->sin
-                           : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
-                                                              : 0;
-    const int64_t aligned = fa__kv_power_of_two(bits, 16);
-    const int64_t limit = s->rotation == FA_KV_ROTATE_HALF ? aligned / 4 : aligned / 2;
-    return aligned < 16 && width > limit ? limit : width;
 }

@@ -5,46 +5,14 @@
 #include "ops/kv_update.h"
 #include "status.h"
 
-#define MAX_GRID_X INT64_C(2147483647)
-#define MAX_GRID_Y INT64_C(65535)
-
 /* --- sizes --- */
-
-static fa_status resolve(const char *name, int32_t baked, int32_t given, int64_t *size)
-{
-    *size = baked ? baked : given;
-    if (given < 0)
-        return fa__fail(FA_ERR_SIZE, "kv_update: %s = %d is negative (fa_kv_update_args.%s)", name,
-                        given, name);
-    if (baked && given && given != baked)
-        return fa__fail(FA_ERR_BAKED,
-                        "kv_update: %s = %d at launch, but %d is baked into the kernel; give %d or "
-                        "0 (fa_kv_update_args.%s)",
-                        name, given, baked, baked, name);
-    return FA_OK;
-}
 
 static fa_status check_head_dim(const fa_kv_update_spec *s, kv_sizes *n)
 {
     n->head_dim_v = s->head_dim_v ? s->head_dim_v : n->head_dim;
     n->rotary_dim = !s->rotation ? 0 : s->rotary_dim ? s->rotary_dim : n->head_dim;
-    if (n->head_dim > KV_MAX_HEAD_DIM)
-        return fa__fail(FA_ERR_LIMIT,
-                        "kv_update: head_dim = %" PRId64
-                        "; at most %d (fa_kv_update_args.head_dim)",
-                        n->head_dim, KV_MAX_HEAD_DIM);
-    if (n->rotary_dim % 2)
-        return fa__fail(FA_ERR_ROTARY_DIM,
-                        "kv_update: all of head_dim = %" PRId64
-                        " is to be rotated, which is odd (fa_kv_update_args.head_dim)",
-                        n->head_dim);
-    if (n->head_dim && n->rotary_dim > n->head_dim)
-        return fa__fail(FA_ERR_ROTARY_DIM,
-                        "kv_update: head_dim = %" PRId64
-                        " is smaller than the kernel's rotary_dim = %" PRId64
-                        " (fa_kv_update_args.head_dim)",
-                        n->head_dim, n->rotary_dim);
-    return FA_OK;
+    return fa__rotary_check_dims("kv_update", &s->scaling, n->head_dim, n->rotary_dim,
+                                 KV_MAX_HEAD_DIM);
 }
 
 static fa_status need_size(const char *name, int64_t value)
@@ -62,11 +30,12 @@ static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update
     fa_status status = FA_OK;
     if (s->cache == FA_KV_DENSE) {
         n->outer = n->batch;
-        status = resolve("cache_len", s->cache_len, a->cache_len, &n->entries);
+        status =
+            fa__size_resolve("kv_update", "cache_len", s->cache_len, a->cache_len, &n->entries);
         return status ? status : need_size("cache_len", n->entries);
     }
     n->outer = a->pages;
-    status = resolve("page_size", s->page_size, a->page_size, &n->entries);
+    status = fa__size_resolve("kv_update", "page_size", s->page_size, a->page_size, &n->entries);
     if (!status)
         status = need_size("page_size", n->entries);
     if (!status)
@@ -100,25 +69,12 @@ static fa_status check_slot_count(const fa_kv_update_spec *s, const fa_kv_update
 static fa_status resolve_sizes(const fa_kv_update_spec *s, const fa_kv_update_args *a, kv_sizes *n)
 {
     fa_status status = FA_OK;
-    (void)((status = resolve("batch", s->batch, a->batch, &n->batch)) ||
-           (status = resolve("tokens", s->tokens, a->tokens, &n->tokens)) ||
-           (status = resolve("heads", s->heads, a->heads, &n->heads)) ||
-           (status = resolve("head_dim", s->head_dim, a->head_dim, &n->head_dim)) ||
+    (void)((status = fa__size_resolve("kv_update", "batch", s->batch, a->batch, &n->batch)) ||
+           (status = fa__size_resolve("kv_update", "tokens", s->tokens, a->tokens, &n->tokens)) ||
+           (status = fa__size_resolve("kv_update", "heads", s->heads, a->heads, &n->heads)) ||
+           (status = fa__size_resolve("kv_update", "head_dim", s->head_dim, a->head_dim,
+                                      &n->head_dim)) ||
            (status = check_head_dim(s, n)));
-    return status;
-}
-
-static fa_status resolve_length(const fa_kv_update_spec *s, const fa_kv_update_args *a,
-                                int64_t *length)
-{
-    if (s->scaling.kind != FA_ROPE_DYNAMIC_NTK)
-        return FA_OK;
-    fa_status status =
-        resolve("sequence_length", s->scaling.sequence_length, a->sequence_length, length);
-    if (!status && !*length)
-        return fa__fail(FA_ERR_SIZE,
-                        "kv_update: sequence_length = 0; dynamic_ntk scales for a length of at "
-                        "least 1 (fa_kv_update_args.sequence_length)");
     return status;
 }
 
@@ -137,7 +93,7 @@ static int64_t divide_up(int64_t n, int64_t d)
 /* The largest width up to `width` whose accesses to this tensor are aligned. */
 static int64_t aligned_width(const fa__view *view, int64_t width)
 {
-    return view ? fa__kv_power_of_two(fa__view_address_bits(view), width * view->element_bytes) /
+    return view ? fa__power_of_two(fa__view_address_bits(view), width * view->element_bytes) /
                       view->element_bytes
                 : width;
 }
@@ -150,11 +106,14 @@ static int64_t choose_width(const fa_kv_update_spec *s, const fa__plan *p,
     const uint64_t divides =
         which ? (uint64_t)n->head_dim_v : fa__kv_dividends(s, n->head_dim, n->rotary_dim);
     int64_t width =
-        fa__kv_power_of_two(divides, p->value[which ? KV_VECTOR_WIDTH_V : KV_VECTOR_WIDTH]);
+        fa__power_of_two(divides, p->value[which ? KV_VECTOR_WIDTH_V : KV_VECTOR_WIDTH]);
     width = aligned_width(v->fresh[which], width);
     width = aligned_width(v->cache[which], width);
     width = aligned_width(v->out[which], width);
-    return !which && s->rotation ? fa__kv_update_arrays_width(s, a, width) : width;
+    if (which || !s->rotation)
+        return width;
+    return fa__rotary_width(s->angles, s->rotation == FA_KV_ROTATE_HALF, a->cos, a->sin,
+                            a->inv_freq, width);
 }
 
 static kv_tensor_params tensor_params(const fa__view *view)
@@ -186,11 +145,6 @@ static int64_t units_of(const fa_kv_update_spec *s, const kv_sizes *n, int64_t w
     return units > units_v ? units : units_v;
 }
 
-static uint64_t magnitude(int64_t value)
-{
-    return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-}
-
 /* log2 of the neighbouring heads that neighbouring threads take: more than one where the heads of a
  * token lie beside each other, so that what a block touches is contiguous; few enough to leave a
  * thread a whole group's share of heads, among which it spreads what it does once for a token. */
@@ -198,8 +152,7 @@ static int32_t choose_abreast_log2(const kv_sizes *n, const kv_views *v, int64_t
 {
     for (int i = 0; i < 6; i++) {
         const fa__view *x = i < 2 ? v->fresh[i] : i < 4 ? v->cache[i - 2] : v->out[i - 4];
-        if (x && x->extent[1] > 1 && x->extent[2] > 1 &&
-            magnitude(x->stride[1]) > magnitude(x->stride[2]))
+        if (x && fa__view_tokens_inside(x))
             return 0;
     }
     int32_t log2 = 0;
@@ -229,7 +182,7 @@ static int64_t choose_heads_per_group(const kv_sizes *n, int64_t blocks, int32_t
     int64_t heads = KV_HEADS_PER_GROUP * abreast;
     while (heads > abreast && blocks * 2 * divide_up(n->heads, heads) < multiprocessors)
         heads /= 2;
-    while (2 * divide_up(n->heads, heads) > MAX_GRID_Y)
+    while (2 * divide_up(n->heads, heads) > FA__MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
@@ -243,7 +196,7 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const kv_sizes *n, cons
     const int32_t abreast_log2 = choose_abreast_log2(n, v, units);
     const int64_t of_block = choose_items(s, n, items, units << abreast_log2, multiprocessors);
     const int64_t blocks = divide_up(items, of_block);
-    if (blocks > MAX_GRID_X || (!s->in_place && tokens > INT32_MAX))
+    if (blocks > FA__MAX_GRID_X || (!s->in_place && tokens > INT32_MAX))
         return fa__fail(FA_ERR_GEOMETRY,
                         "kv_update: batch * tokens = %" PRId64 " and %" PRId64
                         " cache entries of head_dim = %" PRId64
@@ -312,7 +265,8 @@ fa_status fa__kv_update_launch(const fa_spec *spec, const fa__plan *p, int32_t m
         return status;
     int64_t length = 0;
     fill_params(s, p, a, &n, &v, k);
-    if (s->rotation && (status = resolve_length(s, a, &length)))
+    if (s->rotation &&
+        (status = fa__rotary_length("kv_update", &s->scaling, a->sequence_length, &length)))
         return status;
     if (s->rotation && s->angles == FA_ROPE_COMPUTED &&
         fa__rotary_waits(&s->scaling, s->rotary_dim))

@@ -174,7 +174,7 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
     uint64_t must_divide = baked           ? fa__rope_dividends(s, s->head_dim, s->rotary_dim)
                            : s->rotary_dim ? fa__rope_dividends(s, s->rotary_dim, s->rotary_dim)
                                            : 0;
-    int64_t width = fa__rope_power_of_two(must_divide, widest);
+    int64_t width = fa__power_of_two(must_divide, widest);
     p->block_threads = ROPE_BLOCK_THREADS;
     p->value[ROPE_VECTOR_WIDTH] = (int32_t)width;
     p->flags.programmatic = target->cc >= 90; /* rope.cu waits for its predecessor by itself */
@@ -260,15 +260,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa__prologue_real(source, "NORM_EPS", s->norm_eps);
     fa__prologue_int(source, "NORM_OFFSET", s->norm_unit_offset);
     fa__prologue_end(source, "rope.cu");
-    fa__buf_text(source, fa__template_rope);
-    program->file = "rope.cu";
-    program->entry = "fajit_rope";
-    program->headers = calloc(fa__device_header_count + 1, sizeof *program->headers);
-    if (!program->headers)
-        return fa__fail_memory((fa__device_header_count + 1) * sizeof *program->headers);
-    for (size_t i = 0; i < fa__device_header_count; i++)
-        program->headers[program->header_count++] = fa__device_headers[i];
-    return FA_OK;
+    return fa__program_embedded(program, "rope.cu", "fajit_rope", fa__template_rope);
 }
 
 static void pack(const fa_spec *spec, fa__buf *out)

@@ -52,13 +52,6 @@ typedef struct rope_views {
     uint64_t address_bits;
 } rope_views;
 
-/* The largest power of two that divides value, at most limit (one itself). */
-static inline int64_t fa__rope_power_of_two(uint64_t value, int64_t limit)
-{
-    uint64_t merged = value | (uint64_t)limit;
-    return (int64_t)(merged & (0 - merged));
-}
-
 /* Sizes that an access must divide: those of the rotated part and of the copied one, merged. */
 static inline uint64_t fa__rope_dividends(const fa_rope_spec *s, int64_t head_dim,
                                           int64_t rotary_dim)
@@ -109,8 +102,6 @@ static inline rope_units fa__rope_units(const fa_rope_spec *s, int64_t head_dim,
 /* Checks the arrays of positions, angles and weights, and puts them into `k`. */
 fa_status fa__rope_arrays(const fa_rope_spec *s, const fa_rope_args *a, const rope_sizes *n,
                           const rope_views *v, rope_kernel_params *k);
-/* Elements of an access, at most `width`, for which the alignment of those arrays is enough. */
-int64_t fa__rope_arrays_width(const fa_rope_spec *s, const fa_rope_args *a, int64_t width);
 
 fa_status fa__rope_launch(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
                           const fa_args *args, fa__launch *launch, fa__launch_room *room);

@@ -47,13 +47,13 @@ static fa_status check_vector(const fa_rope_spec *s, const fa_rope_args *a, cons
     }
     return status ? status
                   : check_array(v, "positions", a->positions, reach,
-                                s->position_type == FA_I64 ? 8 : 4);
+                                fa__index_bytes(s->position_type));
 }
 
 static fa_status check_cumulative(const fa_rope_spec *s, const fa_rope_args *a, const rope_views *v,
                                   rope_kernel_params *k)
 {
-    const int64_t bytes = s->position_type == FA_I64 ? 8 : 4;
+    const int64_t bytes = fa__index_bytes(s->position_type);
     if (a->sequences < 1)
         return fa__fail(
             FA_ERR_SIZE,
@@ -78,7 +78,7 @@ static fa_status check_positions(const fa_rope_spec *s, const fa_rope_args *a, c
     switch (s->positions) {
     case FA_ROPE_OFFSETS:
         return check_array(v, "positions", a->positions, n->batch,
-                           s->position_type == FA_I64 ? 8 : 4);
+                           fa__index_bytes(s->position_type));
     case FA_ROPE_CUMULATIVE:
         return check_cumulative(s, a, v, k);
     default:
@@ -149,15 +149,4 @@ fa_status fa__rope_arrays(const fa_rope_spec *s, const fa_rope_args *a, const ro
     if (!status)
         status = check_angles(s, a, n, v, k);
     return status || !s->norm ? status : check_norm(s, a, n, v, k);
-}
-
-/* A thread reads one float32 of each array for a pair, in accesses of 16 bytes at most. */
-int64_t fa__rope_arrays_width(const fa_rope_spec *s, const fa_rope_args *a, int64_t width)
-{
-    const uintptr_t bits = s->angles == FA_ROPE_TABLES ? (uintptr_t)a->cos | (uintptr_t)a->sin
-                           : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
-                                                              : 0;
-    const int64_t aligned = fa__rope_power_of_two(bits, 16);
-    const int64_t limit = s->style == FA_ROPE_HALF ? aligned / 4 : aligned / 2;
-    return aligned < 16 && width > limit ? limit : width;
 }

@@ -5,64 +5,23 @@
 #include "ops/rope.h"
 #include "status.h"
 
-static uint64_t magnitude(int64_t value)
-{
-    return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-}
-
-#define MAX_GRID_X INT64_C(2147483647)
-#define MAX_GRID_Y INT64_C(65535)
-
 /* --- launch: sizes --- */
-
-static fa_status resolve(const char *name, int32_t baked, int32_t given, int64_t *size)
-{
-    *size = baked ? baked : given;
-    if (given < 0)
-        return fa__fail(FA_ERR_SIZE, "rope: %s = %d is negative (fa_rope_args.%s)", name, given,
-                        name);
-    if (baked && given && given != baked)
-        return fa__fail(FA_ERR_BAKED,
-                        "rope: %s = %d at launch, but %d is baked into the kernel; give %d or 0 "
-                        "(fa_rope_args.%s)",
-                        name, given, baked, baked, name);
-    return FA_OK;
-}
 
 static fa_status check_head_dim(const fa_rope_spec *s, rope_sizes *n)
 {
     n->rotary_dim = s->rotary_dim ? s->rotary_dim : n->head_dim;
-    if (n->head_dim > ROPE_MAX_HEAD_DIM)
-        return fa__fail(FA_ERR_LIMIT,
-                        "rope: head_dim = %" PRId64 "; at most %d (fa_rope_args.head_dim)",
-                        n->head_dim, ROPE_MAX_HEAD_DIM);
-    if (n->rotary_dim % 2)
-        return fa__fail(FA_ERR_ROTARY_DIM,
-                        "rope: all of head_dim = %" PRId64
-                        " is to be rotated, which is odd (fa_rope_args.head_dim)",
-                        n->head_dim);
-    if (n->rotary_dim == 2 &&
-        (s->scaling.kind == FA_ROPE_NTK || s->scaling.kind == FA_ROPE_DYNAMIC_NTK))
-        return fa__fail(FA_ERR_ROTARY_DIM,
-                        "rope: head_dim = 2 has no frequency that NTK scaling could change; at "
-                        "least 4 (fa_rope_args.head_dim)");
-    if (n->head_dim && n->rotary_dim > n->head_dim)
-        return fa__fail(FA_ERR_ROTARY_DIM,
-                        "rope: head_dim = %" PRId64
-                        " is smaller than the kernel's rotary_dim = "
-                        "%" PRId64 " (fa_rope_args.head_dim)",
-                        n->head_dim, n->rotary_dim);
-    return FA_OK;
+    return fa__rotary_check_dims("rope", &s->scaling, n->head_dim, n->rotary_dim,
+                                 ROPE_MAX_HEAD_DIM);
 }
 
 static fa_status resolve_sizes(const fa_rope_spec *s, const fa_rope_args *a, rope_sizes *n)
 {
     fa_status status = FA_OK;
-    (void)((status = resolve("batch", s->batch, a->batch, &n->batch)) ||
-           (status = resolve("heads_q", s->heads_q, a->heads_q, &n->heads_q)) ||
-           (status = resolve("heads_k", s->heads_k, a->heads_k, &n->heads_k)) ||
-           (status = resolve("seqlen", s->seqlen, a->seqlen, &n->seqlen)) ||
-           (status = resolve("head_dim", s->head_dim, a->head_dim, &n->head_dim)));
+    (void)((status = fa__size_resolve("rope", "batch", s->batch, a->batch, &n->batch)) ||
+           (status = fa__size_resolve("rope", "heads_q", s->heads_q, a->heads_q, &n->heads_q)) ||
+           (status = fa__size_resolve("rope", "heads_k", s->heads_k, a->heads_k, &n->heads_k)) ||
+           (status = fa__size_resolve("rope", "seqlen", s->seqlen, a->seqlen, &n->seqlen)) ||
+           (status = fa__size_resolve("rope", "head_dim", s->head_dim, a->head_dim, &n->head_dim)));
     if (status)
         return status;
     if (!a->k.data) {
@@ -85,19 +44,6 @@ static fa_status resolve_sizes(const fa_rope_spec *s, const fa_rope_args *a, rop
                         "(fa_rope_args.batch)",
                         n->batch);
     return check_head_dim(s, n);
-}
-
-static fa_status resolve_length(const fa_rope_spec *s, const fa_rope_args *a, int64_t *length)
-{
-    if (s->scaling.kind != FA_ROPE_DYNAMIC_NTK)
-        return FA_OK;
-    fa_status status =
-        resolve("sequence_length", s->scaling.sequence_length, a->sequence_length, length);
-    if (!status && !*length)
-        return fa__fail(FA_ERR_SIZE,
-                        "rope: sequence_length = 0; dynamic_ntk scales for a length of "
-                        "at least 1 (fa_rope_args.sequence_length)");
-    return status;
 }
 
 static bool is_empty(const rope_sizes *n)
@@ -162,10 +108,11 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
                             const rope_sizes *n, const rope_views *v)
 {
     const int64_t bytes = (int64_t)fa__dtype_bytes(s->dtype);
-    int64_t width = fa__rope_power_of_two(fa__rope_dividends(s, n->head_dim, n->rotary_dim),
-                                          p->value[ROPE_VECTOR_WIDTH]);
-    width = fa__rope_divide_up(fa__rope_power_of_two(v->address_bits, width * bytes), bytes);
-    return fa__rope_arrays_width(s, a, width);
+    int64_t width = fa__power_of_two(fa__rope_dividends(s, n->head_dim, n->rotary_dim),
+                                     p->value[ROPE_VECTOR_WIDTH]);
+    width = fa__rope_divide_up(fa__power_of_two(v->address_bits, width * bytes), bytes);
+    return fa__rotary_width(s->angles, s->style == FA_ROPE_HALF, a->cos, a->sin, a->inv_freq,
+                            width);
 }
 
 /* log2 of the neighbouring heads that neighbouring threads take: more than one where the heads of a
@@ -174,8 +121,7 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
 static int32_t choose_abreast_log2(const rope_sizes *n, const rope_views *v, int64_t units)
 {
     for (int i = 0; i < v->count; i++)
-        if (v->view[i].extent[1] > 1 && v->view[i].extent[2] > 1 &&
-            magnitude(v->view[i].stride[1]) > magnitude(v->view[i].stride[2]))
+        if (fa__view_tokens_inside(&v->view[i]))
             return 0;
     const int64_t most = n->heads_q > n->heads_k ? n->heads_q : n->heads_k;
     const int64_t least =
@@ -198,7 +144,7 @@ static int64_t choose_heads_per_group(const rope_sizes *n, int64_t blocks, int32
     for (; heads > abreast && blocks * groups < multiprocessors; heads /= 2)
         groups *= 2;
     while (fa__rope_divide_up(n->heads_q, heads) + fa__rope_divide_up(n->heads_k, heads) >
-           MAX_GRID_Y)
+           FA__MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
@@ -229,18 +175,18 @@ static fa_status choose_grid(const fa_rope_spec *s, const rope_sizes *n, const r
     const rope_units each = fa__rope_units(s, n->head_dim, n->rotary_dim, width);
     const int64_t tokens = n->batch * n->seqlen; /* below 2^62 */
     const int32_t abreast_log2 = choose_abreast_log2(n, v, each.rotated);
-    int64_t rotary_blocks = MAX_GRID_X + 1, blocks = MAX_GRID_X + 1;
-    if (tokens <= MAX_GRID_X * ROPE_BLOCK_THREADS) {
+    int64_t rotary_blocks = FA__MAX_GRID_X + 1, blocks = FA__MAX_GRID_X + 1;
+    if (tokens <= FA__MAX_GRID_X * ROPE_BLOCK_THREADS) {
         rotary_blocks =
             fa__rope_divide_up((tokens * each.rotated) << abreast_log2, ROPE_BLOCK_THREADS);
         blocks = rotary_blocks +
                  fa__rope_divide_up((tokens * each.copied) << abreast_log2, ROPE_BLOCK_THREADS);
     }
-    if (blocks > MAX_GRID_X)
+    if (blocks > FA__MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,
                         "rope: batch * seqlen = %" PRId64 " tokens of head_dim = %" PRId64
                         " need a grid.x over its limit of %" PRId64 "; launch them in parts",
-                        tokens, n->head_dim, MAX_GRID_X);
+                        tokens, n->head_dim, FA__MAX_GRID_X);
     int64_t groups_q = 0, groups_k = 0;
     int64_t heads = choose_heads_per_group(n, blocks, abreast_log2, multiprocessors);
     fill_tensor(&k->q, v->q, v->q_out, n->heads_q, heads, &groups_q);
@@ -284,7 +230,7 @@ fa_status fa__rope_launch(const fa_spec *spec, const fa__plan *p, int32_t multip
                               .head_dim = (int32_t)n.head_dim,
                               .rotary_dim = (int32_t)n.rotary_dim};
     int64_t length = 0;
-    if ((status = resolve_length(s, a, &length)))
+    if ((status = fa__rotary_length("rope", &s->scaling, a->sequence_length, &length)))
         return status;
     if (s->angles == FA_ROPE_COMPUTED && fa__rotary_waits(&s->scaling, s->rotary_dim))
         k->rule = fa__rotary_rule_make(s->base, &s->scaling, n.rotary_dim, length);

@@ -238,6 +238,49 @@ fa_status fa__rotary_check(const fa__rotary *r)
     return check_bounds(r->op, s);
 }
 
+/* --- launches --- */
+
+fa_status fa__rotary_check_dims(const char *op, const fa_rope_scaling *s, int64_t head_dim,
+                                int64_t rotary_dim, int32_t head_dim_limit)
+{
+    if (head_dim > head_dim_limit)
+        return fa__fail(FA_ERR_LIMIT,
+                        "%s: head_dim = %" PRId64 "; at most %d (fa_%s_args.head_dim)", op,
+                        head_dim, head_dim_limit, op);
+    if (rotary_dim % 2)
+        return fa__fail(FA_ERR_ROTARY_DIM,
+                        "%s: all of head_dim = %" PRId64
+                        " is to be rotated, which is odd (fa_%s_args.head_dim)",
+                        op, head_dim, op);
+    if (rotary_dim == 2 && is_ntk(s))
+        return fa__fail(FA_ERR_ROTARY_DIM,
+                        "%s: head_dim = 2 has no frequency that NTK scaling could change; at "
+                        "least 4 (fa_%s_args.head_dim)",
+                        op, op);
+    if (head_dim && rotary_dim > head_dim)
+        return fa__fail(FA_ERR_ROTARY_DIM,
+                        "%s: head_dim = %" PRId64
+                        " is smaller than the kernel's rotary_dim = %" PRId64
+                        " (fa_%s_args.head_dim)",
+                        op, head_dim, rotary_dim, op);
+    return FA_OK;
+}
+
+fa_status fa__rotary_length(const char *op, const fa_rope_scaling *s, int32_t given,
+                            int64_t *length)
+{
+    *length = 0;
+    if (s->kind != FA_ROPE_DYNAMIC_NTK)
+        return FA_OK;
+    fa_status status = fa__size_resolve(op, "sequence_length", s->sequence_length, given, length);
+    if (!status && !*length)
+        return fa__fail(FA_ERR_SIZE,
+                        "%s: sequence_length = 0; dynamic_ntk scales for a length of at least 1 "
+                        "(fa_%s_args.sequence_length)",
+                        op, op);
+    return status;
+}
+
 /* --- the rule --- */
 
 /* log2 of the base, times 2^54, with NTK scaling in it. */

@@ -7,6 +7,7 @@
 #include <float.h>
 
 #include "op.h"
+#include "ops/sizes.h"
 
 #define ROTARY_DEFAULT_BASE 10000.0
 #define ROTARY_MAX_FACTOR 1e6
@@ -41,6 +42,26 @@ static inline bool fa__rotary_waits(const fa_rope_scaling *s, int32_t rotary_dim
 /* The rule for a checked base and scaling. sequence_length counts with DYNAMIC_NTK alone. */
 fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int64_t rotary_dim,
                                      int64_t sequence_length);
+
+/* The dims of a launch, against each other and head_dim's limit. FA_ERR_LIMIT, FA_ERR_ROTARY_DIM. */
+fa_status fa__rotary_check_dims(const char *op, const fa_rope_scaling *s, int64_t head_dim,
+                                int64_t rotary_dim, int32_t head_dim_limit);
+/* The length that DYNAMIC_NTK scales for; 0 with any other kind. FA_ERR_SIZE, FA_ERR_BAKED. */
+fa_status fa__rotary_length(const char *op, const fa_rope_scaling *s, int32_t given,
+                            int64_t *length);
+
+/* Elements of an access to what is rotated, at most `width`, for which the alignment of the arrays
+ * of angles is enough: a thread reads one float32 of each for a pair, 16 bytes at a time at most. */
+static inline int64_t fa__rotary_width(fa_rope_angles angles, bool halves, const float *cos,
+                                       const float *sin, const float *inv_freq, int64_t width)
+{
+    const uintptr_t bits = angles == FA_ROPE_TABLES        ? (uintptr_t)cos | (uintptr_t)sin
+                           : angles == FA_ROPE_FREQUENCIES ? (uintptr_t)inv_freq
+                                                           : 0;
+    const int64_t aligned = fa__power_of_two(bits, 16);
+    const int64_t limit = halves ? aligned / 4 : aligned / 2;
+    return aligned < 16 && width > limit ? limit : width;
+}
 
 /* log2(x) * 2^54 for finite x >= 1. */
 uint64_t fa__rotary_log2_q54(double x);
