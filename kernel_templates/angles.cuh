@@ -97,7 +97,7 @@ __device__ __forceinline__ angles<PAIRS> frequency_angles(const u64 (&frequency)
     return result;
 }
 
-// Rule holds what is baked: `rotary_dim`, `scaling` and the frequency_rule `value`.
+// Rule is a baked_rule.
 template <class Rule>
 __device__ const frequency_table<Rule::rotary_dim / 2>
     baked_frequencies = make_frequency_table<Rule::rotary_dim, Rule::scaling>(Rule::value);
@@ -147,6 +147,44 @@ __device__ __forceinline__ angles<PAIRS> vector_angles(const float *inv_freq,
         if ((__float_as_uint(radians[i]) & 0x7f800000u) == 0x7f800000u)
             result.set(i, __uint_as_float(NAN_BITS), __uint_as_float(NAN_BITS));
     return result;
+}
+
+// --- what an instance chooses --------------------------------------------------------------------
+
+// The constants that the host puts in front of a template, as load_baked_frequencies wants them.
+template <int ROTARY_DIM, int SCALING, i64 LOG2_BASE_Q54, i64 INVERSE_FACTOR_Q64, i64 RAMP_LOW,
+          i64 RAMP_HIGH, i64 RAMP_STEP, i64 RAMP_SHIFT>
+struct baked_rule {
+    static constexpr int rotary_dim = ROTARY_DIM ? ROTARY_DIM : 2, scaling = SCALING;
+    static constexpr u64 log2_base = static_cast<u64>(LOG2_BASE_Q54);
+    static constexpr frequency_rule value = {log2_base / rotary_dim,
+                                             static_cast<u64>(INVERSE_FACTOR_Q64),
+                                             static_cast<u64>(RAMP_LOW),
+                                             static_cast<u64>(RAMP_HIGH),
+                                             static_cast<u64>(RAMP_STEP),
+                                             static_cast<int>(RAMP_SHIFT),
+                                             static_cast<unsigned>(log2_base % rotary_dim)};
+};
+
+// From the source ANGLES. Params has cos, sin and max_position, inv_freq, and rule, of which those
+// are read that the source needs; Rule counts when it is BAKED, p.rule otherwise.
+template <int ANGLES, bool BAKED, class Rule, int PAIRS, class Params, class Position>
+__device__ __forceinline__ angles<PAIRS> source_angles(const Params &p, int rotary_dim,
+                                                       const Position &position, int pair)
+{
+    if constexpr (ANGLES == ANGLES_TABLES) {
+        const angle_tables tables = {p.cos, p.sin, p.max_position, rotary_dim / 2};
+        return table_angles<PAIRS>(tables, position, pair);
+    } else if constexpr (ANGLES == ANGLES_FREQUENCIES) {
+        return vector_angles<PAIRS>(p.inv_freq, position, pair);
+    } else {
+        u64 frequency[PAIRS];
+        if constexpr (BAKED)
+            load_baked_frequencies<Rule>(pair, frequency);
+        else
+            make_frequencies<Rule::scaling>(p.rule, rotary_dim, pair, frequency);
+        return frequency_angles<PAIRS>(frequency, position, pair);
+    }
 }
 
 // --- what a whole kernel adds --------------------------------------------------------------------

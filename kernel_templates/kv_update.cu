@@ -71,6 +71,7 @@ inline constexpr long long INVERSE_FACTOR_Q64 = 0, RAMP_LOW = 0, RAMP_HIGH = 0, 
 namespace kv_update {
 
 using fajit::chunk;
+using fajit::divide;
 using fajit::i64;
 using fajit::u64;
 
@@ -121,12 +122,6 @@ struct params {
     int abreast_log2;    // 2^this neighbouring heads are worked on at once
 };
 static_assert(sizeof(params) == PARAM_BYTES, "host and kernel disagree about the parameters");
-
-// n / d, short when n fits 32 bits, as it nearly always does.
-__device__ __forceinline__ u64 divide(u64 n, unsigned d)
-{
-    return n >> 32 ? n / d : static_cast<unsigned>(n) / d;
-}
 
 __device__ __forceinline__ int tokens_of(const params &p)
 {
@@ -332,36 +327,14 @@ __device__ __forceinline__ void find_last_tokens(const params &p, i64 first, int
 
 // --- angles --------------------------------------------------------------------------------------
 
-struct baked_rule {
-    static constexpr int rotary_dim = ROTARY_DIM ? ROTARY_DIM : 2, scaling = SCALING;
-    static constexpr u64 log2_base = static_cast<u64>(LOG2_BASE_Q54);
-    static constexpr fajit::frequency_rule value = {log2_base / rotary_dim,
-                                                    static_cast<u64>(INVERSE_FACTOR_Q64),
-                                                    static_cast<u64>(RAMP_LOW),
-                                                    static_cast<u64>(RAMP_HIGH),
-                                                    static_cast<u64>(RAMP_STEP),
-                                                    static_cast<int>(RAMP_SHIFT),
-                                                    static_cast<unsigned>(log2_base % rotary_dim)};
-};
+using baked_rule = fajit::baked_rule<ROTARY_DIM, SCALING, LOG2_BASE_Q54, INVERSE_FACTOR_Q64,
+                                     RAMP_LOW, RAMP_HIGH, RAMP_STEP, RAMP_SHIFT>;
 
 template <int PAIRS>
 __device__ __forceinline__ fajit::angles<PAIRS> angles_of(const params &p, i64 at, int pair)
 {
-    const fajit::one_position position{at};
-    fajit::angles<PAIRS> by;
-    if constexpr (ANGLES == fajit::ANGLES_TABLES) {
-        const fajit::angle_tables tables = {p.cos, p.sin, p.max_position, rotary_dim_of(p) / 2};
-        by = fajit::table_angles<PAIRS>(tables, position, pair);
-    } else if constexpr (ANGLES == fajit::ANGLES_FREQUENCIES) {
-        by = fajit::vector_angles<PAIRS>(p.inv_freq, position, pair);
-    } else {
-        u64 frequency[PAIRS];
-        if constexpr (RULE_BAKED)
-            fajit::load_baked_frequencies<baked_rule>(pair, frequency);
-        else
-            fajit::make_frequencies<SCALING>(p.rule, rotary_dim_of(p), pair, frequency);
-        by = fajit::frequency_angles<PAIRS>(frequency, position, pair);
-    }
+    fajit::angles<PAIRS> by = fajit::source_angles<ANGLES, RULE_BAKED, baked_rule, PAIRS>(
+        p, rotary_dim_of(p), fajit::one_position{at}, pair);
     fajit::adjust<false>(by, static_cast<float>(ATTENTION_FACTOR));
     return by;
 }

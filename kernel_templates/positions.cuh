@@ -13,6 +13,12 @@ inline constexpr int POSITIONS_RANGE = 0, POSITIONS_VECTOR = 1, POSITIONS_OFFSET
                      POSITIONS_CUMULATIVE = 3;
 inline constexpr int SECTIONS_NONE = 0, SECTIONS_SPLIT = 1, SECTIONS_INTERLEAVED = 2;
 
+// n / d, short when n fits 32 bits, as it nearly always does.
+__device__ __forceinline__ u64 divide(u64 n, unsigned d)
+{
+    return n >> 32 ? n / d : static_cast<unsigned>(n) / d;
+}
+
 // Element `at` of an array of int64 (WIDE) or int32.
 template <bool WIDE> __device__ __forceinline__ i64 load_index(const void *from, i64 at)
 {

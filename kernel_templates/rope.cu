@@ -49,6 +49,7 @@
 #include "fajit/dtype.cuh"
 #include "fajit/head_lanes.cuh"
 #include "fajit/order.cuh"
+#include "fajit/positions.cuh"
 #include "fajit/rotary.cuh"
 
 #ifndef FAJIT_INSTANCE
@@ -76,6 +77,7 @@ inline constexpr int NORM_OFFSET = 0;
 namespace rope {
 
 using fajit::chunk;
+using fajit::divide;
 using fajit::i64;
 using fajit::u64;
 
@@ -119,12 +121,6 @@ struct place {
     int unit; // along head_dim
     bool exists;
 };
-
-// n / d, short when n fits 32 bits, as it nearly always does.
-__device__ __forceinline__ u64 divide(u64 n, unsigned d)
-{
-    return n >> 32 ? n / d : static_cast<unsigned>(n) / d;
-}
 
 __device__ __forceinline__ place locate(const params &p, unsigned block, unsigned units)
 {
@@ -202,35 +198,15 @@ __device__ __forceinline__ sections section_positions_of(const params &p, const 
             fajit::load_index<POSITIONS_WIDE>(p.positions, i + 2 * axis)};
 }
 
-struct baked_rule {
-    static constexpr int rotary_dim = ROTARY_DIM ? ROTARY_DIM : 2, scaling = SCALING;
-    static constexpr u64 log2_base = static_cast<u64>(LOG2_BASE_Q54);
-    static constexpr fajit::frequency_rule value = {log2_base / rotary_dim,
-                                                    static_cast<u64>(INVERSE_FACTOR_Q64),
-                                                    static_cast<u64>(RAMP_LOW),
-                                                    static_cast<u64>(RAMP_HIGH),
-                                                    static_cast<u64>(RAMP_STEP),
-                                                    static_cast<int>(RAMP_SHIFT),
-                                                    static_cast<unsigned>(log2_base % rotary_dim)};
-};
+using baked_rule = fajit::baked_rule<ROTARY_DIM, SCALING, LOG2_BASE_Q54, INVERSE_FACTOR_Q64,
+                                     RAMP_LOW, RAMP_HIGH, RAMP_STEP, RAMP_SHIFT>;
 
 template <int PAIRS, class Position>
 __device__ __forceinline__ fajit::angles<PAIRS> source_angles(const params &p,
                                                               const Position &position, int pair)
 {
-    if constexpr (ANGLES == fajit::ANGLES_TABLES) {
-        const fajit::angle_tables tables = {p.cos, p.sin, p.max_position, rotary_dim(p) / 2};
-        return fajit::table_angles<PAIRS>(tables, position, pair);
-    } else if constexpr (ANGLES == fajit::ANGLES_FREQUENCIES) {
-        return fajit::vector_angles<PAIRS>(p.inv_freq, position, pair);
-    } else {
-        u64 frequency[PAIRS];
-        if constexpr (RULE_BAKED)
-            fajit::load_baked_frequencies<baked_rule>(pair, frequency);
-        else
-            fajit::make_frequencies<SCALING>(p.rule, rotary_dim(p), pair, frequency);
-        return fajit::frequency_angles<PAIRS>(frequency, position, pair);
-    }
+    return fajit::source_angles<ANGLES, RULE_BAKED, baked_rule, PAIRS>(p, rotary_dim(p), position,
+                                                                       pair);
 }
 
 template <int PAIRS>

@@ -40,7 +40,7 @@ Test(gpu_rope_mutants, of_a_partial_interleaved_rotation)
          "return {p.position_offset + at.token + 1};"},
         {"position that follows the batch", "return {p.position_offset + at.token};",
          "return {p.position_offset + at.token + at.batch};"},
-        {"exponent over head_dim", "= {log2_base / rotary_dim,", "= {log2_base / HEAD_DIM,"},
+        {"exponent over head_dim", "fajit::baked_rule<ROTARY_DIM,", "fajit::baked_rule<HEAD_DIM,"},
         {"the other direction", "INVERSE = false;", "INVERSE = true;"},
         {"the rest is not copied", "copy_heads<V>(p);", ";"},
         {"the last head of a group is left out", "h.left -= HEADS_IN_FLIGHT) {\n        work",
