@@ -130,6 +130,13 @@ static inline void gpu_case_check(gpu_case *g, const fa_kernel *kernel)
     }
 }
 
+static inline void gpu_case_run(gpu_case *g, const fa_kernel *kernel)
+{
+    gpu_case_upload(g);
+    gpu_case_launch(g, kernel);
+    gpu_case_check(g, kernel);
+}
+
 static inline void gpu_case_free(gpu_case *g)
 {
     for (size_t i = 0; i < g->c.tensor_count; i++) {

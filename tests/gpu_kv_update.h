@@ -62,9 +62,7 @@ static inline void run_kv(const fa_kernel *kernel, fa_kv_update_spec kv, fa_kv_u
 {
     gpu_case g;
     make_kv(&g, kv, sizes, extra, seed);
-    gpu_case_upload(&g);
-    gpu_case_launch(&g, kernel);
-    gpu_case_check(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
 }
 

@@ -48,9 +48,7 @@ static inline void run_rope(fa_context *ctx, fa_rope_spec spec, fa_rope_spec siz
     gpu_case g;
     fa_kernel *kernel = compile_rope(ctx, spec);
     make_rope(&g, spec, sizes, extra, seed);
-    gpu_case_upload(&g);
-    gpu_case_launch(&g, kernel);
-    gpu_case_check(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
 }

@@ -1,5 +1,6 @@
 /* kv_update on a device against the double-precision reference: every form of cache, every choice,
  * awkward shapes. Seldom cases are in test_gpu_kv_update_edges.c. */
+#include "golden.h"
 #include "gpu_kv_update.h"
 
 static const fa_kv_update_spec canonical = {.rotation = FA_KV_ROTATE_INTERLEAVED,
@@ -44,18 +45,9 @@ Test(gpu_kv_update, golden_stacked)
     set_indices(&g, "positions", positions, 8);
     oracle_kv_update_expect(&g.c);
     oracle_tensor *out = &g.c.tensor[gpu_case_index(&g, "out")];
-    char path[4200];
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    snprintf(path, sizeof path, "%s/tests/golden/kv_update_stacked.out.f64", root ? root : ".");
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        cr_skip_test("the golden data is not on this host: %s", path);
-    cr_assert_eq(fread(out->expected, sizeof *out->expected, out->count, file), out->count);
-    fclose(file);
+    golden_read("kv_update_stacked.out", out->expected, out->count);
     memset(out->exact, 0, out->count * sizeof *out->exact);
-    gpu_case_upload(&g);
-    gpu_case_launch(&g, kernel);
-    gpu_case_check(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
     close_device(&f, ctx);

@@ -23,9 +23,7 @@ static fa_kernel *run_slots(fa_context *ctx, const int64_t slots[], size_t slot_
     set_indices(g, "slots", slots, slot_count);
     set_indices(g, "positions", positions, 3);
     oracle_kv_update_expect(&g->c);
-    gpu_case_upload(g);
-    gpu_case_launch(g, kernel);
-    gpu_case_check(g, kernel);
+    gpu_case_run(g, kernel);
     return kernel;
 }
 
@@ -203,9 +201,7 @@ static void run_duplicates(fa_context *ctx, fa_kv_update_spec spec, int batch, i
     gpu_case g;
     make_kv(&g, kv_bake(sizes, 1), sizes, extra, 3);
     for (int i = 0; i < repeats; i++) {
-        gpu_case_upload(&g);
-        gpu_case_launch(&g, kernel);
-        gpu_case_check(&g, kernel);
+        gpu_case_run(&g, kernel);
     }
     gpu_case_free(&g);
     fa_kernel_release(kernel);
@@ -257,9 +253,7 @@ Test(gpu_kv_update_edges, copies_are_bitwise)
             }
         }
         oracle_kv_update_expect(&g.c);
-        gpu_case_upload(&g);
-        gpu_case_launch(&g, kernel);
-        gpu_case_check(&g, kernel);
+        gpu_case_run(&g, kernel);
         gpu_case_free(&g);
         fa_kernel_release(kernel);
     }
@@ -292,9 +286,7 @@ Test(gpu_kv_update_edges, K34_any_alignment_and_stride)
                 make_kv(&g, kv_bake(sizes, 1), sizes, extra, 7);
                 for (size_t t = 0; t < g.c.tensor_count; t++)
                     g.shift[t] = (int)((size_t)shift * (t + 1));
-                gpu_case_upload(&g);
-                gpu_case_launch(&g, kernel);
-                gpu_case_check(&g, kernel);
+                gpu_case_run(&g, kernel);
                 gpu_case_free(&g);
             }
         fa_kernel_release(kernel);
@@ -360,9 +352,7 @@ Test(gpu_kv_update_edges, quantization_is_exact)
         }
         *(float *)g.c.tensor[gpu_case_index(&g, "v_scale")].host = dtype ? 0.37f : 1;
         oracle_kv_update_expect(&g.c);
-        gpu_case_upload(&g);
-        gpu_case_launch(&g, kernel);
-        gpu_case_check(&g, kernel);
+        gpu_case_run(&g, kernel);
         gpu_case_free(&g);
         fa_kernel_release(kernel);
     }
@@ -382,9 +372,7 @@ Test(gpu_kv_update_edges, K33_interleaved_pools_equal_separate_ones)
     fa_kernel *kernel = compile_kv(ctx, kv_bake(sizes, 1));
     gpu_case g;
     make_kv(&g, kv_bake(sizes, 1), sizes, extra, 2);
-    gpu_case_upload(&g);
-    gpu_case_launch(&g, kernel);
-    gpu_case_check(&g, kernel);
+    gpu_case_run(&g, kernel);
     float *pool = gpu_alloc(2 * COUNT * sizeof *pool), *host = malloc(2 * COUNT * sizeof *host);
     cr_assert_not_null(host);
     for (int form = 0; form < 2; form++) {

@@ -248,9 +248,7 @@ Test(gpu_rope, K34_any_alignment_and_stride_gives_the_same_bits)
                 make_rope(&d, spec, sizes, extra, 7);
                 for (size_t t = 0; t < d.c.tensor_count; t++)
                     d.shift[t] = (int)((size_t)shift * (t + 1));
-                gpu_case_upload(&d);
-                gpu_case_launch(&d, kernel);
-                gpu_case_check(&d, kernel);
+                gpu_case_run(&d, kernel);
                 cr_assert_eq(memcmp(gpu_case_result(&d, "q_out"), packed,
                                     64 * (spec.dtype == FA_F32 ? 4 : 2)),
                              0, "case %d, pad %d, shift %d", i, (int)pad, shift);
@@ -282,9 +280,7 @@ Test(gpu_rope, tables_of_any_alignment)
             make_rope(&d, spec, sizes, NULL, 1);
             d.shift[gpu_case_index(&d, "cos")] = shift;
             d.shift[gpu_case_index(&d, "sin")] = shift;
-            gpu_case_upload(&d);
-            gpu_case_launch(&d, kernel);
-            gpu_case_check(&d, kernel);
+            gpu_case_run(&d, kernel);
             gpu_case_free(&d);
             fa_kernel_release(kernel);
         }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "golden.h"
 #include "gpu_rope.h"
 
 static fa_rope_spec sized(fa_rope_spec spec, int batch, int heads_q, int heads_k, int seqlen)
@@ -52,9 +53,7 @@ static fa_kernel *run_at(fa_context *ctx, fa_rope_spec sizes, const int32_t *pos
     make_rope(d, bake(sizes, 1), sizes, NULL, 1);
     memcpy(oracle_find_tensor(&d->c, "positions")->host, positions, bytes);
     oracle_rope_expect(&d->c);
-    gpu_case_upload(d);
-    gpu_case_launch(d, kernel);
-    gpu_case_check(d, kernel);
+    gpu_case_run(d, kernel);
     return kernel;
 }
 
@@ -124,9 +123,7 @@ Test(gpu_rope_edges, positions_outside_the_tables_give_nan)
         memcpy(oracle_find_tensor(&d.c, "positions")->host, positions, sizeof positions);
         oracle_rope_expect(&d.c);
         cr_assert(isnan(oracle_find_tensor(&d.c, "q_out")->expected[64]));
-        gpu_case_upload(&d);
-        gpu_case_launch(&d, kernel);
-        gpu_case_check(&d, kernel);
+        gpu_case_run(&d, kernel);
         gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
@@ -135,26 +132,10 @@ Test(gpu_rope_edges, positions_outside_the_tables_give_nan)
 
 /* --- pairs --- */
 
-static const double *golden(const char *name, size_t count)
-{
-    char path[4200];
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    double *values = malloc(count * sizeof *values);
-    snprintf(path, sizeof path, "%s/tests/golden/%s.f64", root ? root : ".", name);
-    FILE *file = fopen(path, "rb");
-    if (!file || !values)
-        cr_skip_test("the golden data is not on this host: %s", path);
-    cr_assert_eq(fread(values, sizeof *values, count, file), count, "%s is short", path);
-    fclose(file);
-    return values;
-}
-
 static void expect_values(gpu_case *d, const char *tensor, const char *name)
 {
     oracle_tensor *t = oracle_find_tensor(&d->c, tensor);
-    const double *values = golden(name, t->count);
-    memcpy(t->expected, values, t->count * sizeof *values);
-    free((void *)(uintptr_t)values);
+    golden_read(name, t->expected, t->count);
 }
 
 Test(gpu_rope_edges, K36_golden_data_of_both_styles)
@@ -179,9 +160,7 @@ Test(gpu_rope_edges, K36_golden_data_of_both_styles)
         expect_values(&d, "q_out", i ? "rope_interleaved_partial.q" : "rope_half.q");
         if (!i)
             expect_values(&d, "k_out", "rope_half.k");
-        gpu_case_upload(&d);
-        gpu_case_launch(&d, kernel);
-        gpu_case_check(&d, kernel);
+        gpu_case_run(&d, kernel);
         gpu_case_free(&d);
         fa_kernel_release(kernel);
     }

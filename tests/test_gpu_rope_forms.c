@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "golden.h"
 #include "gpu_rope.h"
 #include "oracle/rotary.h"
 
@@ -88,9 +89,7 @@ Test(gpu_rope_forms, dynamic_ntk_up_to_the_trained_length_is_plain)
         gpu_case d, expected;
         make_rope(&d, bake(sizes, 1), sizes, extra, 1);
         make_rope(&expected, bake(plain, 1), plain, none, 1);
-        gpu_case_upload(&d);
-        gpu_case_launch(&d, kernel);
-        gpu_case_check(&d, kernel);
+        gpu_case_run(&d, kernel);
         const oracle_tensor *t = oracle_find_tensor(&expected.c, "q_out");
         const oracle_verdict v = oracle_compare(&expected.c, t, gpu_case_result(&d, "q_out"));
         cr_expect_eq(v.bad > 0, i == 2, "length %d: %zu differ from plain", (int)extra[6], v.bad);
@@ -180,24 +179,10 @@ Test(gpu_rope_forms, frequencies_of_every_size)
     make_rope(&d, bake(sizes, 1), sizes, extra, 1);
     memcpy(oracle_find_tensor(&d.c, "inv_freq")->host, values, sizeof values);
     oracle_rope_expect(&d.c);
-    gpu_case_upload(&d);
-    gpu_case_launch(&d, kernel);
-    gpu_case_check(&d, kernel);
+    gpu_case_run(&d, kernel);
     gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
-}
-
-static void read_golden(const char *name, double *values, size_t count)
-{
-    char path[4200];
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    snprintf(path, sizeof path, "%s/tests/golden/%s.f64", root ? root : ".", name);
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        cr_skip_test("the golden data is not on this host: %s", path);
-    cr_assert_eq(fread(values, sizeof *values, count, file), count, "%s is short", path);
-    fclose(file);
 }
 
 Test(gpu_rope_forms, golden_data_of_scaled_frequencies)
@@ -224,15 +209,13 @@ Test(gpu_rope_forms, golden_data_of_scaled_frequencies)
         make_rope(&d, spec, sizes, none, 4);
         memcpy(oracle_find_tensor(&d.c, "positions")->host, positions, sizeof positions);
         snprintf(name, sizeof name, "%s.inv_freq", names[i]);
-        read_golden(name, inv_freq, 64);
+        golden_read(name, inv_freq, 64);
         for (int j = 0; j < 64; j++)
             ((float *)oracle_find_tensor(&d.c, "inv_freq")->host)[j] = (float)inv_freq[j];
         oracle_rope_expect(&d.c);
         snprintf(name, sizeof name, "%s.q", names[i]);
-        read_golden(name, oracle_find_tensor(&d.c, "q_out")->expected, 2 * 4 * 128);
-        gpu_case_upload(&d);
-        gpu_case_launch(&d, kernel);
-        gpu_case_check(&d, kernel);
+        golden_read(name, oracle_find_tensor(&d.c, "q_out")->expected, 2 * 4 * 128);
+        gpu_case_run(&d, kernel);
         gpu_case_free(&d);
         fa_kernel_release(kernel);
     }
@@ -273,9 +256,7 @@ Test(gpu_rope_forms, packed_sequences_of_awkward_lengths)
         make_rope(&d, bake(sizes, 1), sizes, extra, i + 1);
         memcpy(oracle_find_tensor(&d.c, "positions")->host, begins[i], sizeof begins[i]);
         oracle_rope_expect(&d.c);
-        gpu_case_upload(&d);
-        gpu_case_launch(&d, kernel);
-        gpu_case_check(&d, kernel);
+        gpu_case_run(&d, kernel);
         gpu_case_free(&d);
     }
     fa_kernel_release(kernel);
@@ -456,9 +437,7 @@ Test(gpu_rope_forms, norm_of_extreme_heads)
         q[128 + i] *= 1e-18f;
     }
     oracle_rope_expect(&d.c);
-    gpu_case_upload(&d);
-    gpu_case_launch(&d, kernel);
-    gpu_case_check(&d, kernel);
+    gpu_case_run(&d, kernel);
     gpu_case_free(&d);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -489,9 +468,7 @@ Test(gpu_rope_forms, K32_any_number_of_heads_abreast)
                 sizes.seqlen = heads[k][2];
                 gpu_case d;
                 make_rope(&d, spec, sizes, extra, k + 1);
-                gpu_case_upload(&d);
-                gpu_case_launch(&d, kernel);
-                gpu_case_check(&d, kernel);
+                gpu_case_run(&d, kernel);
                 gpu_case_free(&d);
             }
         fa_kernel_release(kernel);

@@ -177,9 +177,7 @@ Test(gpu_rope_slices, K22_expanded_input)
     make_rope(&d, spec, sizes, NULL, 1);
     d.c.args.rope.k.stride_token = 64; /* batch and head: 0 */
     oracle_rope_expect(&d.c);
-    gpu_case_upload(&d);
-    gpu_case_launch(&d, kernel);
-    gpu_case_check(&d, kernel);
+    gpu_case_run(&d, kernel);
     const unsigned char *k = gpu_case_result(&d, "k_out");
     for (size_t i = 1; i < 15; i++)
         cr_expect_eq(memcmp(k, k + i * 33 * 64 * 4, 33 * 64 * 4), 0, "head %zu differs", i);

@@ -1,33 +1,17 @@
 /* kv_update without a GPU: specs, plans, sources, every check of a launch's arguments, the grid;
  * and the reference against golden data. */
-#include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "fixture.h"
-#include "op.h"
+#include "golden.h"
+#include "op_steps.h"
 #include "ops/kv_update.h"
 #include "oracle/kv_update.h"
-
-static const fa__target target = {"sm_90a", 90, 232448};
-#define H200 132 /* multiprocessors */
 
 static fa_spec kv_spec(fa_kv_update_spec kv)
 {
     fa_spec spec = FA_SPEC_INIT(FA_OP_KV_UPDATE);
     spec.kv_update = kv;
     return spec;
-}
-
-static fa_status prepare(fa_spec *spec, fa__plan *plan)
-{
-    *plan = (fa__plan){0};
-    fa_status status = fa__spec_check_table(&fa__op_kv_update, spec);
-    if (!status)
-        status = fa__op_kv_update.validate(spec, &target);
-    return status ? status : fa__op_kv_update.plan(spec, &target, plan);
 }
 
 /* --- specs --- */
@@ -152,17 +136,7 @@ Test(kv_update_spec, widest_accesses_that_the_baked_sizes_allow)
 
 static char *source_of(fa_kv_update_spec kv, char label[160])
 {
-    fa_spec spec = kv_spec(kv);
-    fa__plan plan;
-    fa__program program = {0};
-    OK(prepare(&spec, &plan));
-    OK(fa__program_make(&fa__op_kv_update, &spec, &plan, &program));
-    char *text = strdup(program.source.data ? program.source.data : "");
-    if (label)
-        snprintf(label, 160, "%s", program.label.data);
-    cr_expect_str_eq(program.entry, "fajit_kv_update");
-    fa__program_free(&program);
-    return text;
+    return prepared_source(kv_spec(kv), "fajit_kv_update", label);
 }
 
 Test(kv_update_source, constants_stand_in_front_of_the_template)
@@ -254,15 +228,6 @@ Test(kv_update_source, F33_every_parameter_but_the_layout_changes_the_source)
 
 /* --- launches --- */
 
-typedef struct launched {
-    fa_spec spec;
-    fa__plan plan;
-    fa_args args;
-    fa__launch launch;
-    fa__launch_room room;
-} launched;
-
-#define AT(address) ((void *)(uintptr_t)(address))
 #define TENSOR(n) AT(UINT64_C(n) << 42)
 
 /* B = 2, T = 16, G = 4, D = 32, 128 entries or 8 pages of 16: everything packed, far apart, aligned
@@ -299,15 +264,9 @@ static void launched_begin(launched *x, fa_kv_update_spec kv)
                                             .errors = TENSOR(15)};
 }
 
-static fa_status launched_run(launched *x)
-{
-    return fa__op_kv_update.launch(&x->spec, &x->plan, H200, &x->args, &x->launch, &x->room);
-}
-
 static const kv_kernel_params *launched_params(const launched *x)
 {
-    cr_assert_eq(x->launch.params, (void **)x->room.params);
-    return x->launch.params[0];
+    return launched_block(x);
 }
 
 static const fa_kv_update_spec canonical = {.rotation = PAIRS,
@@ -759,7 +718,7 @@ Test(kv_update_oracle, golden_stacked)
     kv.cache_len = 9;
     const fa_spec spec = kv_spec(kv);
     oracle_case c;
-    char why[256], path[4200];
+    char why[256];
     cr_assert(fa_oracle_kv_update.make_case(&spec, &spec, NULL, 5, &c, why, sizeof why), "%s", why);
     for (uint64_t k = 0; k < 6; k++) {
         oracle_tensor *t = oracle_find_tensor(&c, inputs[k]);
@@ -771,13 +730,8 @@ Test(kv_update_oracle, golden_stacked)
     oracle_kv_update_expect(&c);
     const oracle_tensor *out = oracle_find_tensor(&c, "out");
     double *golden = malloc(out->count * sizeof *golden);
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    snprintf(path, sizeof path, "%s/tests/golden/kv_update_stacked.out.f64", root ? root : ".");
-    FILE *file = fopen(path, "rb");
-    cr_assert(file && golden, "cannot read %s", path);
-    cr_assert_eq(fread(golden, sizeof *golden, out->count, file), out->count, "%s is short", path);
-    cr_assert_eq(fgetc(file), EOF, "%s is long", path);
-    fclose(file);
+    cr_assert_not_null(golden);
+    golden_read("kv_update_stacked.out", golden, out->count);
     size_t rotated = 0;
     for (size_t i = 0; i < out->count; i++) {
         const double value =

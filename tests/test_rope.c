@@ -1,33 +1,17 @@
 /* rope without a GPU: specs, plans, sources, every check of a launch's arguments, the grid; and the
  * reference against golden data. */
-#include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "fixture.h"
-#include "op.h"
+#include "golden.h"
+#include "op_steps.h"
 #include "ops/rope.h"
 #include "oracle/rope.h"
-
-static const fa__target target = {"sm_90a", 90, 232448};
-#define H200 132 /* multiprocessors */
 
 static fa_spec rope_spec(fa_rope_spec rope)
 {
     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
     spec.rope = rope;
     return spec;
-}
-
-static fa_status prepare(fa_spec *spec, fa__plan *plan)
-{
-    *plan = (fa__plan){0};
-    fa_status status = fa__spec_check_table(&fa__op_rope, spec);
-    if (!status)
-        status = fa__op_rope.validate(spec, &target);
-    return status ? status : fa__op_rope.plan(spec, &target, plan);
 }
 
 /* --- specs --- */
@@ -144,25 +128,14 @@ Test(rope_spec, widest_access_that_the_baked_sizes_allow)
 
 /* --- sources --- */
 
-static char *source_of(fa_rope_spec rope, char label[128])
+static char *source_of(fa_rope_spec rope, char label[160])
 {
-    fa_spec spec = rope_spec(rope);
-    fa__plan plan;
-    fa__program program = {0};
-    OK(prepare(&spec, &plan));
-    OK(fa__op_rope.instantiate(&spec, &plan, &program));
-    char *text = strdup(program.source.data ? program.source.data : "");
-    if (label)
-        snprintf(label, 128, "%s", program.label.data);
-    cr_expect_str_eq(program.entry, "fajit_rope");
-    cr_expect_eq(program.header_count, fa__device_header_count);
-    fa__program_free(&program);
-    return text;
+    return prepared_source(rope_spec(rope), "fajit_rope", label);
 }
 
 Test(rope_source, constants_stand_in_front_of_the_template)
 {
-    char label[128];
+    char label[160];
     char *text = source_of((fa_rope_spec){.dtype = FA_BF16,
                                           .style = FA_ROPE_INTERLEAVED,
                                           .head_dim = 128,
@@ -193,7 +166,7 @@ Test(rope_source, constants_stand_in_front_of_the_template)
 
 Test(rope_source, label_names_what_is_special)
 {
-    char label[128];
+    char label[160];
     free(source_of((fa_rope_spec){.positions = FA_ROPE_CUMULATIVE,
                                   .position_type = FA_I64,
                                   .inverse = true,
@@ -241,16 +214,6 @@ Test(rope_source, F33_every_parameter_but_the_layout_changes_the_source)
 
 /* --- launches --- */
 
-typedef struct launched {
-    fa_spec spec;
-    fa__plan plan;
-    fa_args args;
-    fa__launch launch;
-    fa__launch_room room;
-} launched;
-
-#define AT(address) ((void *)(uintptr_t)(address))
-
 /* Canonical: every tensor packed, far apart, aligned to 256 bytes. */
 static void launched_begin(launched *x, fa_rope_spec rope)
 {
@@ -278,15 +241,9 @@ static void launched_begin(launched *x, fa_rope_spec rope)
                                   .max_position = 256};
 }
 
-static fa_status launched_run(launched *x)
-{
-    return fa__op_rope.launch(&x->spec, &x->plan, H200, &x->args, &x->launch, &x->room);
-}
-
 static const rope_kernel_params *launched_params(const launched *x)
 {
-    cr_assert_eq(x->launch.params, (void **)x->room.params);
-    return x->launch.params[0];
+    return launched_block(x);
 }
 
 Test(rope_launch, canonical_is_one_wave_of_small_blocks)
@@ -908,24 +865,12 @@ Test(rope_launch, overlap_agrees_with_trying_every_element)
 
 /* --- the reference --- */
 
-static double *golden(const char *name, size_t count)
-{
-    char path[4200];
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    double *values = malloc(count * sizeof *values);
-    snprintf(path, sizeof path, "%s/tests/golden/%s.f64", root ? root : ".", name);
-    FILE *file = fopen(path, "rb");
-    cr_assert(file && values, "cannot read %s", path);
-    cr_assert_eq(fread(values, sizeof *values, count, file), count, "%s is short", path);
-    cr_assert_eq(fgetc(file), EOF, "%s is long", path);
-    fclose(file);
-    return values;
-}
-
 static void expect_golden(oracle_case *c, const char *tensor, const char *name)
 {
     const oracle_tensor *t = oracle_find_tensor(c, tensor);
-    double *values = golden(name, t->count), worst = 0;
+    double *values = malloc(t->count * sizeof *values), worst = 0;
+    cr_assert_not_null(values);
+    golden_read(name, values, t->count);
     for (size_t i = 0; i < t->count; i++)
         worst = fmax(worst, fabs(values[i] - t->expected[i]));
     cr_expect(worst <= 1e-12, "%s: off by %g", name, worst);

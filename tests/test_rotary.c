@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fixture.h"
+#include "golden.h"
 #include "ops/rotary.h"
 #include "oracle/rope.h"
 #include "oracle/rotary.h"
@@ -231,18 +232,6 @@ Test(rotary, labels)
 
 /* --- the reference --- */
 
-static void read_golden(const char *name, double *values, size_t count)
-{
-    char path[4200];
-    const char *root = getenv("FAJIT_TEST_ROOT");
-    snprintf(path, sizeof path, "%s/tests/golden/%s.f64", root ? root : ".", name);
-    FILE *file = fopen(path, "rb");
-    cr_assert(file, "cannot read %s", path);
-    cr_assert_eq(fread(values, sizeof *values, count, file), count, "%s is short", path);
-    cr_assert_eq(fgetc(file), EOF, "%s is long", path);
-    fclose(file);
-}
-
 /* Made in float32: right to a few units of that. */
 Test(rotary, golden_frequencies)
 {
@@ -260,7 +249,7 @@ Test(rotary, golden_frequencies)
         char name[64];
         double golden[64];
         snprintf(name, sizeof name, "%s.inv_freq", cases[i].name);
-        read_golden(name, golden, 64);
+        golden_read(name, golden, 64);
         for (int j = 0; j < 64; j++) {
             const double f = oracle_rotary_frequency(500000, &cases[i].s, 128, 131072, j);
             cr_expect(fabs(f - golden[j]) <= 1e-6 * golden[j], "%s: pair %d: %.9g, not %.9g", name,
@@ -290,12 +279,12 @@ Test(rotary, golden_outputs)
         cr_assert(fa_oracle_rope.make_case(&spec, &spec, NULL, 4, &c, why, sizeof why), "%s", why);
         memcpy(oracle_find_tensor(&c, "positions")->host, positions, sizeof positions);
         snprintf(name, sizeof name, "%s.inv_freq", names[i]);
-        read_golden(name, inv_freq, 64);
+        golden_read(name, inv_freq, 64);
         for (int j = 0; j < 64; j++)
             ((float *)oracle_find_tensor(&c, "inv_freq")->host)[j] = (float)inv_freq[j];
         oracle_rope_expect(&c);
         snprintf(name, sizeof name, "%s.q", names[i]);
-        read_golden(name, golden, 2 * 4 * 128);
+        golden_read(name, golden, 2 * 4 * 128);
         for (size_t k = 0; k < 2 * 4 * 128; k++)
             worst = fmax(worst, fabs(golden[k] - oracle_find_tensor(&c, "q_out")->expected[k]));
         cr_expect(worst <= 1e-10, "%s: off by %g", name, worst);

@@ -1,0 +1,67 @@
+/* The steps of an operation without a GPU, for its unit tests: spec, plan, source, launch. */
+#ifndef OP_STEPS_H
+#define OP_STEPS_H
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+#include "op.h"
+
+static const fa__target target = {"sm_90a", 90, 232448};
+#define H200 132 /* multiprocessors */
+
+/* Checks the spec, fills its defaults and plans it for an H200. */
+static inline fa_status prepare(fa_spec *spec, fa__plan *plan)
+{
+    const fa__op *op = fa__op_find(spec->op);
+    *plan = (fa__plan){0};
+    fa_status status = fa__spec_check_table(op, spec);
+    if (!status)
+        status = op->validate(spec, &target);
+    return status ? status : op->plan(spec, &target, plan);
+}
+
+/* The text that NVRTC would get, to be freed. */
+static inline char *prepared_source(fa_spec spec, const char *entry, char label[160])
+{
+    fa__plan plan;
+    fa__program program = {0};
+    OK(prepare(&spec, &plan));
+    OK(fa__program_make(fa__op_find(spec.op), &spec, &plan, &program));
+    char *text = strdup(program.source.data ? program.source.data : "");
+    if (label)
+        snprintf(label, 160, "%s", program.label.data);
+    cr_expect_str_eq(program.entry, entry);
+    cr_expect_eq(program.header_count, fa__device_header_count);
+    fa__program_free(&program);
+    return text;
+}
+
+typedef struct launched {
+    fa_spec spec;
+    fa__plan plan;
+    fa_args args;
+    fa__launch launch;
+    fa__launch_room room;
+} launched;
+
+/* Device memory that nobody looks at. */
+#define AT(address) ((void *)(uintptr_t)(address))
+
+static inline fa_status launched_run(launched *x)
+{
+    return fa__op_find(x->spec.op)
+        ->launch(&x->spec, &x->plan, H200, &x->args, &x->launch, &x->room);
+}
+
+/* The kernel's one parameter. */
+static inline const void *launched_block(const launched *x)
+{
+    cr_assert_eq(x->launch.params, (void **)x->room.params);
+    return x->launch.params[0];
+}
+
+#endif
