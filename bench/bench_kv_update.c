@@ -3,7 +3,7 @@
  *
  *     bench_kv_update [--quick] [--only PATTERN]        PATTERN is part of a bench name
  */
-#include "bench.h"
+#include "bench_op.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define MAX_SETS 64
-#define BASE 10000.0
 
 typedef struct kv_case {
     char name[96];
@@ -38,29 +37,6 @@ static void launch(void *user, size_t i, gpu_stream stream)
 }
 
 /* --- setting up --- */
-
-static double angle_of(int32_t position, int32_t pair, int32_t head_dim)
-{
-    return position * pow(BASE, -2.0 * pair / head_dim);
-}
-
-static void make_tables(kv_run *run)
-{
-    const fa_kv_update_spec *s = &run->kv->spec;
-    const size_t half = (size_t)s->head_dim / 2, count = (size_t)s->cache_len * half;
-    float *host = calloc(count, sizeof *host);
-    if (!host)
-        bench_die("out of memory");
-    for (int which = 0; which < 2; which++) {
-        for (size_t i = 0; i < count; i++) {
-            const double angle = angle_of((int32_t)(i / half), (int32_t)(i % half), s->head_dim);
-            host[i] = (float)(which ? sin(angle) : cos(angle));
-        }
-        run->tables[which] = gpu_alloc(count * sizeof *host);
-        gpu_upload(run->tables[which], host, count * sizeof *host);
-    }
-    free(host);
-}
 
 /* Each batch goes on from a place of its own, as a prefill in chunks does. */
 static int32_t *make_positions(const fa_kv_update_spec *s, size_t set)
@@ -131,7 +107,7 @@ static bool set_up(kv_run *run, fa_context *ctx, const kv_case *kv)
         return false;
     }
     if (s->angles == FA_ROPE_TABLES)
-        make_tables(run);
+        bench_tables(run->tables, s->cache_len, s->head_dim);
     for (size_t i = 0; i < run->sets; i++)
         make_set(run, i);
     return true;
@@ -184,7 +160,7 @@ static bool head_is_right(const kv_run *run, size_t index, size_t head)
         const bool pairs = s->rotation == FA_KV_ROTATE_INTERLEAVED;
         const size_t j = pairs ? i / 2 : i % half, other = pairs ? i ^ 1 : (i + half) % dim;
         const bool first = pairs ? i % 2 == 0 : i < half;
-        const double angle = angle_of(position, (int32_t)j, s->head_dim);
+        const double angle = bench_angle(position, (int32_t)j, s->head_dim);
         const double x = bench_load(s->dtype, in[0], i), y = bench_load(s->dtype, in[0], other);
         const double want = x * cos(angle) + (first ? -y : y) * sin(angle);
         const double rounding = s->dtype == FA_F32 ? 1e-5 : 0x1p-8;
@@ -235,7 +211,7 @@ static bool result_is_right(const kv_run *run, gpu_stream stream)
 /* --- measuring --- */
 
 /* New values are read and written; not in place, the other entries too. */
-static double floor_us(const kv_run *run, double gb_per_s)
+static double floor_bytes(const kv_run *run)
 {
     const fa_kv_update_spec *s = &run->kv->spec;
     const double bytes = (double)bench_dtype_bytes(s->dtype), fresh = (double)run->fresh * bytes;
@@ -244,53 +220,26 @@ static double floor_us(const kv_run *run, double gb_per_s)
         moved += 4 * ((double)run->cache * bytes - fresh);
     if (s->angles == FA_ROPE_TABLES)
         moved += (double)s->batch * s->tokens * s->head_dim * 4;
-    return moved / (gb_per_s * 1e3);
-}
-
-/* gb_per_s 0: the work is not bound by memory, so that the copy rate sets no floor. */
-static void emit(const char *name, const kv_run *run, bench_timing timing, double gb_per_s)
-{
-    const fa_kv_update_spec *s = &run->kv->spec;
-    fa_kernel_info_t info = {.size = sizeof info};
-    bench_check(fa_kernel_info(run->kernel, &info), "fa_kernel_info");
-    char note[320];
-    snprintf(note, sizeof note, "[%d,%d,%d,%d,%d]; %zu sets of buffers; %d registers; %s", s->batch,
-             s->tokens, s->cache_len, s->heads, s->head_dim, run->sets, info.registers, info.plan);
-    bench_emit(name, "fajit", "time", timing.us, "us", note);
-    bench_emit(name, "fajit", "noise", timing.noise_pct, "%", "between two halves of the samples");
-    if (gb_per_s > 0)
-        bench_emit(name, "floor", "time", floor_us(run, gb_per_s), "us",
-                   "bytes moved at the copy rate of this run");
-}
-
-static void run_large(kv_run *run, double budget_ms, double gb_per_s, gpu_stream stream)
-{
-    emit(run->kv->name, run, bench_time_graph(launch, run, 10, budget_ms, stream), gb_per_s);
-}
-
-/* In a graph over buffers larger than the L2 cache, queued launch by launch, and in a graph over
- * buffers that fit. */
-static void run_small(kv_run *run, double budget_ms, double gb_per_s, gpu_stream stream)
-{
-    const size_t launches = run->sets * 8;
-    char name[160];
-    snprintf(name, sizeof name, "%s_graph_cold", run->kv->name);
-    emit(name, run, bench_time_graph(launch, run, launches, budget_ms, stream), gb_per_s);
-    snprintf(name, sizeof name, "%s_stream_cold", run->kv->name);
-    emit(name, run, bench_time_stream(launch, run, launches, budget_ms, stream), gb_per_s);
-    run->sets = 1;
-    snprintf(name, sizeof name, "%s_graph_hot", run->kv->name);
-    emit(name, run, bench_time_graph(launch, run, launches, budget_ms, stream), 0);
+    return moved;
 }
 
 static void run_case(fa_context *ctx, const kv_case *kv, bool small, bool quick, double gb_per_s,
                      gpu_stream stream)
 {
+    const fa_kv_update_spec *s = &kv->spec;
     kv_run run;
     if (!set_up(&run, ctx, kv))
         return;
+    bench_op op = {.name = kv->name,
+                   .kernel = run.kernel,
+                   .launch = launch,
+                   .user = &run,
+                   .sets = &run.sets,
+                   .floor_bytes = floor_bytes(&run)};
+    snprintf(op.sizes, sizeof op.sizes, "[%d,%d,%d,%d,%d]", s->batch, s->tokens, s->cache_len,
+             s->heads, s->head_dim);
     if (result_is_right(&run, stream))
-        (small ? run_small : run_large)(&run, quick ? 40 : 200, gb_per_s, stream);
+        (small ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
     tear_down(&run);
 }
 
@@ -338,7 +287,7 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
     cases[8].spec.tokens *= cases[8].spec.batch; /* as many tokens, of which each block sees all */
     cases[8].spec.batch = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        if (only && !strstr(cases[i].name, only))
+        if (!bench_wanted(only, cases[i].name))
             continue;
         const bool small = cases[i].sets > 2;
         if (quick && !small)
@@ -349,26 +298,5 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
 
 int main(int argc, char **argv)
 {
-    bool quick = false;
-    const char *only = NULL, *why = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            quick = true;
-        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
-            only = argv[++i];
-        else
-            bench_die("usage: bench_kv_update [--quick] [--only PATTERN]");
-    }
-    if (!gpu_open(0, &why)) {
-        bench_emit_missing("kv_update", "fajit", why);
-        return 77;
-    }
-    gpu_stream stream = gpu_stream_create();
-    const double gb_per_s = bench_copy_rate(quick, stream);
-    fa_context *ctx = NULL;
-    bench_check(fa_context_create(NULL, &ctx), "fa_context_create");
-    run_all(ctx, quick, only, gb_per_s, stream);
-    fa_context_destroy(ctx);
-    gpu_stream_destroy(stream);
-    return 0;
+    return bench_op_main(argc, argv, "bench_kv_update", "kv_update", run_all);
 }

@@ -3,7 +3,7 @@
  *
  *     bench_rope [--quick] [--only PATTERN]        PATTERN is part of a bench name
  */
-#include "bench.h"
+#include "bench_op.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define MAX_SETS 64
-#define BASE 10000.0
 
 typedef struct shape {
     int32_t batch, heads, seqlen, head_dim;
@@ -32,46 +31,24 @@ typedef struct rope_run {
     const rope_case *rope;
     fa_kernel *kernel;
     fa_args args[MAX_SETS]; /* one per set of buffers */
-    void *tables[2];
+    float *tables[2];
     size_t elements; /* of q, and of k */
+    size_t sets;     /* in use */
 } rope_run;
 
 static void launch(void *user, size_t i, gpu_stream stream)
 {
     rope_run *run = user;
-    bench_check(fa_launch(run->kernel, &run->args[i % run->rope->sets], stream), "fa_launch");
+    bench_check(fa_launch(run->kernel, &run->args[i % run->sets], stream), "fa_launch");
 }
 
 /* --- setting up --- */
-
-static double angle_of(int32_t position, int32_t j, int32_t head_dim)
-{
-    return position * pow(BASE, -2.0 * j / head_dim);
-}
-
-static void make_tables(rope_run *run)
-{
-    const shape *s = &run->rope->size;
-    const size_t half = (size_t)s->head_dim / 2, count = (size_t)s->seqlen * half;
-    float *host = calloc(count, sizeof *host);
-    if (!host)
-        bench_die("out of memory");
-    for (int which = 0; which < 2; which++) {
-        for (size_t i = 0; i < count; i++) {
-            const double angle = angle_of((int32_t)(i / half), (int32_t)(i % half), s->head_dim);
-            host[i] = (float)(which ? sin(angle) : cos(angle));
-        }
-        run->tables[which] = gpu_alloc(count * sizeof *host);
-        gpu_upload(run->tables[which], host, count * sizeof *host);
-    }
-    free(host);
-}
 
 /* false, with the reason reported, when there is no kernel for this case. */
 static bool set_up(rope_run *run, fa_context *ctx, const rope_case *rope)
 {
     const shape *s = &rope->size;
-    *run = (rope_run){.rope = rope};
+    *run = (rope_run){.rope = rope, .sets = rope->sets};
     run->elements = (size_t)s->batch * (size_t)s->heads * (size_t)s->seqlen * (size_t)s->head_dim;
 
     fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
@@ -84,15 +61,14 @@ static bool set_up(rope_run *run, fa_context *ctx, const rope_case *rope)
                                .batch = s->batch,
                                .heads_q = s->heads,
                                .heads_k = s->heads,
-                               .seqlen = s->seqlen,
-                               .base = BASE};
+                               .seqlen = s->seqlen};
     if (fa_compile(ctx, &spec, &run->kernel) != FA_OK) {
         bench_emit_missing(rope->name, "fajit", fa_last_error());
         return false;
     }
 
     if (rope->angles == FA_ROPE_TABLES)
-        make_tables(run);
+        bench_tables(run->tables, s->seqlen, s->head_dim);
     const size_t bytes = run->elements * bench_dtype_bytes(rope->dtype);
     for (size_t i = 0; i < rope->sets; i++) {
         fa_args args = FA_ARGS_INIT(FA_OP_ROPE);
@@ -151,7 +127,7 @@ static bool row_is_right(const rope_case *rope, const void *in, const void *out,
     const int32_t half = rope->size.head_dim / 2;
     const double rounding = rope->dtype == FA_F32 ? 1e-5 : 0x1p-8;
     for (int32_t j = 0; j < half; j++) {
-        const double angle = angle_of(position, j, rope->size.head_dim);
+        const double angle = bench_angle(position, j, rope->size.head_dim);
         const size_t a = (size_t)j, b = (size_t)(j + half);
         const double x = bench_load(rope->dtype, in, a), y = bench_load(rope->dtype, in, b);
         const double want[2] = {x * cos(angle) - y * sin(angle), y * cos(angle) + x * sin(angle)};
@@ -211,81 +187,39 @@ static bool result_is_right(const rope_run *run, gpu_stream stream)
 
 /* --- measuring --- */
 
-static double floor_us(const rope_run *run, double gb_per_s)
+static double floor_bytes(const rope_run *run)
 {
     const shape *s = &run->rope->size;
-    double bytes = 4 * (double)run->elements * (double)bench_dtype_bytes(run->rope->dtype);
-    if (run->rope->angles == FA_ROPE_TABLES)
-        bytes += (double)s->seqlen * s->head_dim * 4;
-    return bytes / (gb_per_s * 1e3);
+    const double tensors = 4 * (double)run->elements * (double)bench_dtype_bytes(run->rope->dtype);
+    return run->rope->angles == FA_ROPE_TABLES ? tensors + (double)s->seqlen * s->head_dim * 4
+                                               : tensors;
 }
 
-/* gb_per_s 0: the work is not bound by memory, so that the copy rate sets no floor. */
-static void emit(const char *name, const rope_run *run, bench_timing timing, double gb_per_s)
+static void run_case(fa_context *ctx, const rope_case *rope, bool small, bool quick,
+                     double gb_per_s, gpu_stream stream)
 {
-    fa_kernel_info_t info = {.size = sizeof info};
-    bench_check(fa_kernel_info(run->kernel, &info), "fa_kernel_info");
-    char note[320];
-    snprintf(note, sizeof note, "[%d,%d,%d,%d] twice; %zu sets of buffers; %d registers; %s",
-             run->rope->size.batch, run->rope->size.heads, run->rope->size.seqlen,
-             run->rope->size.head_dim, run->rope->sets, info.registers, info.plan);
-    bench_emit(name, "fajit", "time", timing.us, "us", note);
-    bench_emit(name, "fajit", "noise", timing.noise_pct, "%", "between two halves of the samples");
-    if (gb_per_s > 0)
-        bench_emit(name, "floor", "time", floor_us(run, gb_per_s), "us",
-                   "bytes moved at the copy rate of this run");
-}
-
-static void run_large(fa_context *ctx, const rope_case *rope, bool quick, double gb_per_s,
-                      gpu_stream stream)
-{
+    const shape *s = &rope->size;
     rope_run run;
     if (!set_up(&run, ctx, rope))
         return;
-    if (result_is_right(&run, stream)) {
-        bench_timing timing = bench_time_graph(launch, &run, 10, quick ? 40 : 200, stream);
-        emit(rope->name, &run, timing, gb_per_s);
-    }
-    tear_down(&run);
-}
-
-/* In a graph over buffers larger than the L2 cache, queued launch by launch, and in a graph over
- * buffers that fit. */
-static void time_canonical(rope_run *run, rope_case *rope, double budget_ms, double gb_per_s,
-                           gpu_stream stream)
-{
-    const size_t all = rope->sets, launches = all * 8;
-    char name[160];
-    snprintf(name, sizeof name, "%s_graph_cold", rope->name);
-    emit(name, run, bench_time_graph(launch, run, launches, budget_ms, stream), gb_per_s);
-    snprintf(name, sizeof name, "%s_stream_cold", rope->name);
-    emit(name, run, bench_time_stream(launch, run, launches, budget_ms, stream), gb_per_s);
-
-    rope->sets = 1;
-    snprintf(name, sizeof name, "%s_graph_hot", rope->name);
-    emit(name, run, bench_time_graph(launch, run, launches, budget_ms, stream), 0);
-    rope->sets = all;
-}
-
-static void run_canonical(fa_context *ctx, rope_case *rope, bool quick, double gb_per_s,
-                          gpu_stream stream)
-{
-    rope_run run;
-    if (!set_up(&run, ctx, rope))
-        return;
+    bench_op op = {.name = rope->name,
+                   .kernel = run.kernel,
+                   .launch = launch,
+                   .user = &run,
+                   .sets = &run.sets,
+                   .floor_bytes = floor_bytes(&run)};
+    snprintf(op.sizes, sizeof op.sizes, "[%d,%d,%d,%d] twice", s->batch, s->heads, s->seqlen,
+             s->head_dim);
     if (result_is_right(&run, stream))
-        time_canonical(&run, rope, quick ? 40 : 200, gb_per_s, stream);
+        (small ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
     tear_down(&run);
-}
-
-static bool wanted(const char *only, const char *name)
-{
-    return !only || strstr(name, only);
 }
 
 static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per_s,
                     gpu_stream stream)
 {
+    bench_emit("copy_rate", "driver", "rate", gb_per_s, "GB/s",
+               "device-to-device copy, bytes read plus bytes written");
     static const char *const dtype_name[] = {[FA_F32] = "f32", [FA_BF16] = "bf16"};
     static const fa_dtype dtypes[] = {FA_BF16, FA_F32};
     for (int i = 0; i < 16; i++) {
@@ -299,8 +233,8 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
                  rope.layout == FA_LAYOUT_BHND ? "bhnd" : "bnhd",
                  rope.angles == FA_ROPE_TABLES ? "tables" : "computed",
                  rope.in_place ? "in" : "out");
-        if (wanted(only, rope.name))
-            run_large(ctx, &rope, quick, gb_per_s, stream);
+        if (bench_wanted(only, rope.name))
+            run_case(ctx, &rope, false, quick, gb_per_s, stream);
     }
     for (int i = 0; i < 2; i++) {
         /* 26 sets of 8.4 MB: 218 MB */
@@ -309,36 +243,12 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
                           .angles = i ? FA_ROPE_TABLES : FA_ROPE_COMPUTED,
                           .sets = 26};
         snprintf(rope.name, sizeof rope.name, "rope_canonical_f32_%s", i ? "tables" : "computed");
-        if (wanted(only, rope.name))
-            run_canonical(ctx, &rope, quick, gb_per_s, stream);
+        if (bench_wanted(only, rope.name))
+            run_case(ctx, &rope, true, quick, gb_per_s, stream);
     }
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = false;
-    const char *only = NULL, *why = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            quick = true;
-        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
-            only = argv[++i];
-        else
-            bench_die("usage: bench_rope [--quick] [--only PATTERN]");
-    }
-    if (!gpu_open(0, &why)) {
-        bench_emit_missing("rope", "fajit", why);
-        return 77;
-    }
-    gpu_stream stream = gpu_stream_create();
-    const double gb_per_s = bench_copy_rate(quick, stream);
-    bench_emit("copy_rate", "driver", "rate", gb_per_s, "GB/s",
-               "device-to-device copy, bytes read plus bytes written");
-
-    fa_context *ctx = NULL;
-    bench_check(fa_context_create(NULL, &ctx), "fa_context_create");
-    run_all(ctx, quick, only, gb_per_s, stream);
-    fa_context_destroy(ctx);
-    gpu_stream_destroy(stream);
-    return 0;
+    return bench_op_main(argc, argv, "bench_rope", "rope", run_all);
 }
