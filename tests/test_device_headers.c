@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fajit.h"
+#include "offline.h"
 
-#define NVRTC_OF_BLACKWELL 12080
 #define NVRTC_OF_FP8_CVT_ON_SM_89 12010
-#define NVRTC_OF_FP8_MMA 12040
 
 static const char begin[] =
     "#include \"fajit/approx.cuh\"\n"
@@ -137,25 +135,6 @@ static const use uses[] = {
     {"store(u, load<1>(x));", "st.global.u8", 0, NULL, 0},
     {"store(u, load_constant<1>(x));", "ld.global.nc.u8", 0, NULL, 0},
 };
-
-static fa_context *open_offline(const char *arch, int *nvrtc)
-{
-    fa_context *ctx = NULL;
-    fa_context_options options = FA_CONTEXT_OPTIONS_INIT;
-    fa_context_info_t info = {.size = sizeof info};
-    options.offline = true;
-    options.no_disk_cache = true;
-    options.arch = arch;
-    cr_assert_eq(fa_context_create(&options, &ctx), FA_OK, "%s", fa_last_error());
-    cr_assert_eq(fa_context_info(ctx, &info), FA_OK, "%s", fa_last_error());
-    *nvrtc = info.nvrtc_version;
-    const bool too_old = strlen(arch) > strlen("sm_90a") && *nvrtc < NVRTC_OF_BLACKWELL;
-    if (*nvrtc && !too_old)
-        return ctx;
-    fa_context_destroy(ctx);
-    cr_skip_test("%s", too_old ? "sm_100a and later need NVRTC 12.8" : "no NVRTC");
-    return NULL;
-}
 
 static void check_ptx(fa_context *ctx, const fa_spec *spec, const use *u, bool expected)
 {
