@@ -129,31 +129,31 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return CUDA_SUCCESS;
 }
 
+static CUresult check_memory_stream(const api_call &c, CUstream stream)
+{
+    if (!c.context)
+        return c.result;
+    const CUstream_st *s = stream_of(c.context, stream);
+    if (!s)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return s->capture ? not_implemented("memory nodes of graphs") : CUDA_SUCCESS;
+}
+
 // In the order of a stream. The memory is there at once: who uses it before its turn, on another
 // stream, is not found out.
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
     api_call c;
-    if (!c.context)
+    if ((c.result = check_memory_stream(c, stream)))
         return c.result;
-    CUstream s = stream_of(c.context, stream);
-    if (!s)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture)
-        return not_implemented("memory nodes of graphs");
     return device_alloc(c.context, out, bytes);
 }
 
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 {
     api_call c;
-    if (!c.context)
+    if ((c.result = check_memory_stream(c, stream)))
         return c.result;
-    CUstream s = stream_of(c.context, stream);
-    if (!s)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture)
-        return not_implemented("memory nodes of graphs");
     if ((c.result = device_forget(at)))
         return c.result;
     return enqueue(c.context, stream,

@@ -356,16 +356,22 @@ EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
 
 // --- waiting for them ----------------------------------------------------------------------------
 
+// Null with c.result: there is no such stream, or it is captured, and the call breaks that.
+static CUstream uncaptured_stream(api_call &c, CUstream stream)
+{
+    CUstream s = c.context ? any_stream(c, stream) : nullptr;
+    if (!s || !s->capture)
+        return s;
+    c.result = break_capture(s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return nullptr;
+}
+
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
     api_call c;
-    if (!c.context)
-        return c.result;
-    CUstream s = any_stream(c, stream);
+    CUstream s = uncaptured_stream(c, stream);
     if (!s)
         return c.result;
-    if (s->capture)
-        return break_capture(s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if ((c.result = check_capture()))
         return c.result;
     if (s != s->context->legacy)
@@ -378,13 +384,9 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 EXPORT CUresult cuStreamQuery(CUstream stream)
 {
     api_call c;
-    if (!c.context)
-        return c.result;
-    CUstream s = any_stream(c, stream);
+    CUstream s = uncaptured_stream(c, stream);
     if (!s)
         return c.result;
-    if (s->capture)
-        return break_capture(s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (s == s->context->legacy && (c.result = check_implicit(s->context)))
         return c.result;
     if (!s->last || s->last->done)
