@@ -205,9 +205,12 @@ std::vector<std::string> common_words()
         words.insert(words.end(), {"-frandom-seed=fajit", "-fno-gnu-unique", "-fno-extern-tls-init",
                                    "-fexpensive-optimizations"}); // contraction is one
     else
-        // A cast of what is out of range gives what a GPU gives.
+        // A cast of what is out of range gives what a GPU gives. Loops stay rolled: a CPU gains little
+        // from what kernels unroll, and compiling it takes several times as long.
         words.insert(words.end(), {"-fno-strict-float-cast-overflow", "-Wno-unknown-warning-option",
-                                   "-Wno-unused-command-line-argument", "-Wno-undefined-internal"});
+                                   "-Wno-unused-command-line-argument", "-Wno-undefined-internal",
+                                   "-Wno-pass-failed", "-mllvm", "-pragma-unroll-threshold=0",
+                                   "-mllvm", "-unroll-threshold=0"});
 #ifdef __x86_64__
     if (__builtin_cpu_supports("fma"))
         words.push_back("-mfma");

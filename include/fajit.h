@@ -133,9 +133,13 @@ typedef struct CUstream_st *fa_stream; /* CUstream, cudaStream_t; NULL is the de
 
 typedef enum fa_op {
     FA_OP_NONE = 0,
-    FA_OP_TEMPLATE = 1,  /* the user's own kernel */
-    FA_OP_ROPE = 2,      /* rotary embedding of q and k */
-    FA_OP_KV_UPDATE = 3, /* new keys and values written into a cache */
+    FA_OP_TEMPLATE = 1,        /* the user's own kernel */
+    FA_OP_ROPE = 2,            /* rotary embedding of q and k */
+    FA_OP_KV_UPDATE = 3,       /* new keys and values written into a cache */
+    FA_OP_LOWRANK_KV = 4,      /* keys and values from compressed activations */
+    FA_OP_ATTENTION = 5,       /* softmax(scale q k^T, masked) v */
+    FA_OP_LINEAR = 6,          /* y = x W^T with an epilogue */
+    FA_OP_CROSS_ATTENTION = 7, /* projections, attention and output projection of a block */
 } fa_op;
 
 /* Element types as stored. Arithmetic is float32 unless an operation says otherwise. */
@@ -434,6 +438,393 @@ typedef struct fa_kv_update_args {
 } fa_kv_update_args;
 
 /* ------------------------------------------------------------------------------------------------
+ * FA_OP_LOWRANK_KV: keys and values from compressed activations, through a latent of few numbers
+ *
+ *     latent = norm(hidden w_down)      K = latent w_up_k      V = latent w_up_v
+ *
+ * hidden is [B, S, M], w_down [M, R], w_up_k [R, G, D], w_up_v [R, G, Dv] (row-major: stored [in,
+ * out]). K is [B, S, G, D] and V [B, S, G, Dv]; both in one buffer are [B, S, 2, G, D], slot 0 K.
+ * The latent is rounded to the storage type once, whether it stays in the kernel or not; so the
+ * forms and plans below differ in no more than the order of their sums. With norm it is then
+ * y[i] = x[i] / sqrt(mean(x^2) + norm_eps) * w[i], the mean over R, and rounded again.
+ *
+ * The rotary part (DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts
+ * Language Model", 2024, eq. 12 to 16: multi-head latent attention) is a key of rope_dim numbers that
+ * all heads share: k_rope [B, S, Dr], rotated to its token's position. It stands behind K in every
+ * head, whose rows then have D + Dr elements (the key that attention multiplies with, eq. 16), or,
+ * with rope_once, alone in rope_out [B, S, Dr] (what a latent cache keeps of it).
+ *
+ * The output is written by token, or, with to_cache, where a cache has its place: as FA_OP_KV_UPDATE
+ * states it for its caches, with the same rules for padding, for what lies outside and for entries
+ * that several tokens go to. FA_LOWRANK_DOWN writes a cache of latents so.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE, SHARED_MEMORY. Errors of a launch: NULL_POINTER,
+ * MISALIGNED, SIZE, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_lowrank_form {
+    FA_LOWRANK_WHOLE = 0, /* hidden to K and V */
+    FA_LOWRANK_DOWN = 1,  /* hidden to the latent */
+    FA_LOWRANK_UP = 2,    /* the latent to K and V */
+} fa_lowrank_form;
+
+/* How FA_LOWRANK_WHOLE is launched. What a kernel does is in fa_kernel_info_t.plan. */
+typedef enum fa_lowrank_plan {
+    FA_LOWRANK_AUTO = 0,         /* by a model of the cost */
+    FA_LOWRANK_ONE_LAUNCH = 1,   /* the latent is never in device memory */
+    FA_LOWRANK_TWO_LAUNCHES = 2, /* the latent is in the workspace */
+} fa_lowrank_plan;
+
+/* How products are summed. */
+typedef enum fa_lowrank_sums {
+    /* f32: SPLIT_TF32, before sm_80 CHUNKED. f16, bf16: TENSOR, before sm_80 CHUNKED. */
+    FA_LOWRANK_SUMS_DEFAULT = 0,
+    FA_LOWRANK_SUMS_CHUNKED = 1,    /* float32, in chunks of 8 that are added up */
+    FA_LOWRANK_SUMS_SPLIT_TF32 = 2, /* f32: as two parts of tf32, three products on tensor cores, in
+                                       chunks of 8. float32-accurate; an infinity becomes NaN */
+    FA_LOWRANK_SUMS_TF32 = 3,       /* f32: rounded to tf32, 11 bits. Not float32-accurate */
+    FA_LOWRANK_SUMS_DOUBLE = 4,     /* float64 */
+    FA_LOWRANK_SUMS_TENSOR = 5,     /* f16, bf16: tensor cores that sum in float32 */
+    FA_LOWRANK_SUMS_TREE = 6,       /* float32, by pairs, pairs of pairs and so on up to 64 terms */
+} fa_lowrank_sums;
+
+typedef struct fa_lowrank_kv_spec {
+    fa_dtype dtype; /* of everything but norm weights, tables and indices */
+    fa_lowrank_form form;
+    fa_lowrank_plan plan; /* only with FA_LOWRANK_WHOLE */
+    fa_lowrank_sums sums;
+    fa_rope_norm norm;         /* of the latent; not with FA_LOWRANK_UP, whose input has had it */
+    bool to_cache;             /* K and V (DOWN: the latent) and rope_out are caches */
+    fa_kv_cache cache;         /* with to_cache */
+    fa_kv_layout cache_layout; /* of K and V with to_cache whose strides are all 0 */
+    bool unique;               /* with to_cache: promised, as in fa_kv_update_spec */
+    fa_kv_rotation rotation;   /* of the rotary part; pairs as in FA_OP_ROPE */
+    bool rope_once;            /* in rope_out; always with FA_LOWRANK_DOWN */
+    fa_rope_angles angles;
+    fa_index position_type, slot_type;
+    int32_t model_dim;  /* M: 1 and up, or FA_DYNAMIC; not used with FA_LOWRANK_UP */
+    int32_t rank;       /* R: 1 and up; always baked */
+    int32_t heads;      /* G, baked or FA_DYNAMIC; this and the next two not with FA_LOWRANK_DOWN */
+    int32_t head_dim;   /* D, baked or FA_DYNAMIC */
+    int32_t head_dim_v; /* Dv; 0: D */
+    int32_t rope_dim;   /* Dr: 1 to 1024, even when it is rotated; 0: no rotary part */
+    int32_t batch;      /* this and the next: baked, or FA_DYNAMIC */
+    int32_t seqlen;     /* S */
+    double norm_eps;    /* 0: 1e-6; otherwise > 0, at most 1 */
+    double base;        /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
+} fa_lowrank_kv_spec;
+
+typedef struct fa_lowrank_kv_args {
+    fa_tensor hidden;      /* [B, S, M]; stride_head is not used */
+    const void *w_down;    /* [M, R] */
+    int64_t w_down_stride; /* elements between rows; 0: R */
+    /* "token" is a row: stride_token 0 and stride_head 0 are packed [R, G, D]. stride_batch is not
+     * used. Slices of one [R, G, D + Dv] (kv_b_proj transposed) are fine. */
+    fa_tensor w_up_k, w_up_v;
+    fa_tensor latent; /* [B, S, R]: written by DOWN, read by UP; stride_head is not used */
+    /* [B, S, G, D (+ Dr)] and [B, S, G, Dv]. v_out.data NULL: V follows K in each token of one
+     * buffer, which is [B, S, 2, G, D] when rows of K and V have one size; k_out is then packed so.
+     * With to_cache: caches, shaped as FA_OP_KV_UPDATE has them; both are needed. */
+    fa_tensor k_out, v_out;
+    fa_tensor k_rope;        /* with rope_dim: [B, S, Dr]; stride_head is not used */
+    fa_tensor rope_out;      /* rope_once: the same, or a cache of it */
+    const void *norm_weight; /* with norm: [R] */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. A dynamic size of 0 is
+     * empty work, and nothing is written. */
+    int32_t batch, seqlen, model_dim, heads, head_dim;
+    int32_t position_offset; /* without to_cache and positions: token n is at position_offset + n */
+    const void *positions;   /* [B, S]; NULL without to_cache: as above; may be NULL with SLOTS and
+                              without rotation; device memory */
+    int64_t positions_stride; /* elements between batches; 0: one vector [S] for every batch */
+    int32_t cache_len, page_size, pages, max_pages; /* to_cache: as in fa_kv_update_args */
+    const void *slots;
+    int64_t slot_count;
+    const int32_t *block_table;
+    int64_t block_table_stride;
+    const float *cos, *sin; /* FA_ROPE_TABLES; device memory, [max_position, rope_dim / 2] */
+    int32_t max_position;
+    const float *inv_freq;   /* FA_ROPE_FREQUENCIES; device memory, [rope_dim / 2] */
+    int32_t sequence_length; /* FA_ROPE_DYNAMIC_NTK, unless baked */
+    uint32_t *errors; /* NULL, or device memory to which the number of tokens outside is added */
+} fa_lowrank_kv_args;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_ATTENTION: out = softmax(scale q k^T, masked) v, without the scores in device memory
+ *
+ *     s[i, j] = scale * sum_d q[b, i, h, d] k[b, j, g, d]     g = h / (heads_q / heads_k)
+ *     lse[b, h, i] = ln sum_j exp(s[i, j])                    over the keys j that query i sees
+ *     out[b, i, h, d] = sum_j exp(s[i, j] - lse[b, h, i]) v[b, j, g, d]
+ *
+ * q is [B, Tq, heads_q, D], k [B, Tk, heads_k, D], v [B, Tk, heads_k, Dv] and out [B, Tq, heads_q,
+ * Dv]. Vaswani et al., "Attention Is All You Need" (2017), eq. 1; computed tile by tile as in Dao
+ * et al., "FlashAttention" (2022). A query that sees no key, as with Tk = 0, has the output 0 and
+ * the lse minus infinity.
+ *
+ * Masks. With FA_ATTENTION_CAUSAL query i sees the keys j <= i + Tk - Tq, so that the last query
+ * sees the last key (queries that continue a cache); with FA_ATTENTION_CAUSAL_TOP_LEFT j <= i.
+ *
+ * Accuracy. Sums and exponentials are float32. f16 and bf16 are multiplied on tensor cores, and the
+ * exponentials, between 0 and 1, are rounded to the storage type for the product with v. f32 is as
+ * accurate as float32 arithmetic: each factor is split into two tf32 parts. As in any float32
+ * computation, a score's own rounding error, about 2^-23 of the largest |q| |k| scale, is a
+ * relative error of its exponential. In f32, factors of 2^127 and more, and infinite ones, give
+ * NaN. Nothing depends on what else is in the batch, and results are bitwise reproducible.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, HEAD_RATIO, SHARED_MEMORY. Errors of a launch: NULL_POINTER,
+ * MISALIGNED, SIZE, LIMIT, HEAD_RATIO, STRIDE, ALIAS, BAKED, GEOMETRY, VALUE.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_attention_mask {
+    FA_ATTENTION_FULL = 0, /* every query sees every key */
+    FA_ATTENTION_CAUSAL = 1,
+    FA_ATTENTION_CAUSAL_TOP_LEFT = 2,
+} fa_attention_mask;
+
+/* How the work is cut: AUTO takes the largest tiles of queries that, as far as batch, heads_q and
+ * seqlen_q are baked, still give a block to each of 128 multiprocessors. */
+typedef enum fa_attention_tiles {
+    FA_ATTENTION_TILES_AUTO = 0,
+    FA_ATTENTION_TILES_LARGE = 1,
+    FA_ATTENTION_TILES_MEDIUM = 2,
+    FA_ATTENTION_TILES_SMALL = 3, /* 16 queries; a block's warps share the keys */
+} fa_attention_tiles;
+
+typedef struct fa_attention_spec {
+    fa_dtype dtype; /* of q, k, v and out */
+    fa_attention_mask mask;
+    fa_attention_tiles tiles;
+    bool heads_first;   /* tensors whose strides are all 0 are [B, heads, T, D] */
+    bool lse;           /* lse is written too */
+    int32_t head_dim;   /* of q and k: 1 to 256; always baked. Multiples of 8 are fastest */
+    int32_t head_dim_v; /* of v and out: 1 to 256; 0: head_dim */
+    int32_t batch;      /* this and the next four: baked, or FA_DYNAMIC */
+    int32_t heads_q;    /* a multiple of heads_k */
+    int32_t heads_k;
+    int32_t seqlen_q; /* at most 2^31 - 256, as seqlen_k */
+    int32_t seqlen_k;
+    double scale; /* 0: 1 / sqrt(head_dim); otherwise positive */
+} fa_attention_spec;
+
+typedef struct fa_attention_args {
+    fa_tensor q, k, v; /* read only; may overlap each other, and may have strides of 0. k and v are
+                          not looked at when seqlen_k is 0 */
+    fa_tensor out;     /* overlaps nothing else; slices of one buffer are fine */
+    /* [B, heads_q, Tq]; with the spec's lse. Strides in elements, both 0: packed. */
+    float *lse;
+    int64_t lse_stride_batch, lse_stride_head;
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. No batch, no head or
+     * no query is empty work; no key is not: see above. */
+    int32_t batch, heads_q, heads_k, seqlen_q, seqlen_k;
+} fa_attention_args;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_LINEAR: y [M, N] = x [M, K] W^T with an epilogue; W is [N, K] as layers store it, [out, in]
+ *
+ *     t[m, n] = scale(m, n) sum over k of x[m, k] W[n, k] + bias[n]
+ *     y[m, n] = round(rotate(activation(t))[m, n] + residual[m, n])
+ *
+ * Each step is left out unless the spec asks for it. Sums are float32; float32 x and W are multiplied
+ * to float32 accuracy. Infinities and NaN in x and W give what IEEE arithmetic gives. Results are
+ * bitwise reproducible, and those of a row do not depend on the other rows of the same launch shape.
+ *
+ * `rotate` is that of FA_OP_ROPE: the first `rotated` columns are heads of head_dim, and rows are
+ * tokens that have a position. The columns can be shared by up to three outputs, which is the stacked
+ * layout of a cache (K, V) or a fused projection (Q, K, V); and rows can be mapped, which writes into
+ * a cache.
+ *
+ * Workspace: where M is small, several blocks share the sums of a tile, unless `splits` is 1. Ask
+ * fa_workspace_size. The workspace must be zero before the first launch that uses it, and is left
+ * ready for the next; two launches that may run at once need two.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (fp8 before sm_89), SHARED_MEMORY (a forced tile).
+ * Errors of a launch: NULL_POINTER, MISALIGNED, SIZE, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_linear_operands {
+    FA_LINEAR_SAME = 0, /* x and W have the spec's dtype */
+    FA_LINEAR_E4M3 = 1, /* x and W are fp8, as FA_KV_E4M3 */
+} fa_linear_operands;
+
+typedef enum fa_linear_output {
+    FA_LINEAR_OUT_SAME = 0, /* y and residual have the spec's dtype */
+    FA_LINEAR_OUT_F32 = 1,
+    FA_LINEAR_OUT_F16 = 2,
+    FA_LINEAR_OUT_BF16 = 3,
+} fa_linear_output;
+
+/* How products are formed. Errors are relative to the sum of |x W|. */
+typedef enum fa_linear_arithmetic {
+    /* Tensor cores where they have the type: SPLIT_TF32 with float32. FMA on sm_75 with float32 and
+     * bfloat16. */
+    FA_LINEAR_AUTO = 0,
+    FA_LINEAR_FMA = 1, /* a float32 multiply-add each, on ordinary units */
+    /* float32 on tensor cores, sm_80 and later: x and W as sums of two tf32 numbers (three products
+     * each, about 2^-23.5), or of three bfloat16 numbers (six products, below 2^-22.5) */
+    FA_LINEAR_SPLIT_TF32 = 2,
+    FA_LINEAR_SPLIT_BF16 = 3,
+} fa_linear_arithmetic;
+
+typedef enum fa_linear_scales {
+    FA_LINEAR_SCALE_NONE = 0,
+    FA_LINEAR_SCALE_TENSOR = 1, /* x_scale[0] w_scale[0] */
+    FA_LINEAR_SCALE_ROW = 2,    /* x_scale[m] w_scale[n]: of each token and each output channel */
+} fa_linear_scales;
+
+typedef enum fa_linear_activation {
+    FA_LINEAR_IDENTITY = 0,
+    FA_LINEAR_SILU = 1,      /* t / (1 + exp(-t)) */
+    FA_LINEAR_GELU = 2,      /* t (1 + erf(t / sqrt(2))) / 2 */
+    FA_LINEAR_GELU_TANH = 3, /* t (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) / 2 */
+} fa_linear_activation;
+
+typedef struct fa_linear_spec {
+    fa_dtype dtype; /* of x, W and bias; with FA_LINEAR_E4M3 of bias alone */
+    fa_linear_operands operands;
+    fa_linear_output output;
+    fa_linear_arithmetic arithmetic;
+    fa_linear_scales scales;
+    fa_linear_activation activation;
+    bool bias, residual;
+    bool mapped_rows; /* row m goes to row rows[m] of every output; -1 is skipped. No two rows go to
+                         the same one: this is not checked, and which is written is not defined */
+    fa_index row_type; /* of rows */
+    int32_t m, n, k;   /* baked, or FA_DYNAMIC */
+    /* Columns [0, split_1) go to y[0], [split_1, split_2) to y[1], the rest to y[2]; 0: no second, no
+     * third output. */
+    int32_t split_1, split_2;
+    fa_kv_rotation rotation;
+    fa_rope_angles angles;
+    fa_index position_type;
+    int32_t head_dim;   /* even; with rotation */
+    int32_t rotary_dim; /* even, at most head_dim; 0: all of head_dim */
+    int32_t rotated;    /* columns, a multiple of head_dim; 0: all */
+    /* How the work is laid out; 0: chosen by a table of costs, for n and k as far as baked and, with
+     * m dynamic, for many rows, with tile_m = 16 for few. tile_m and tile_n are those of one line of
+     * the table. */
+    int32_t tile_m, tile_n;
+    int32_t stages; /* tiles of k in shared memory, 2 to 16 */
+    int32_t splits; /* blocks that share the sums of a tile, 1 to 64; 0: chosen at launch */
+    double base;
+    fa_rope_scaling scaling;
+} fa_linear_spec;
+
+/* Rows in device memory, `stride` elements apart; 0: without gaps. */
+typedef struct fa_matrix {
+    void *data;
+    int64_t stride;
+} fa_matrix;
+
+typedef struct fa_linear_args {
+    fa_matrix x;        /* [M, K] */
+    fa_matrix w;        /* [N, K] */
+    fa_matrix y[3];     /* distinct from all inputs; but y[0] may be residual itself, without
+                           mapped_rows and splits of the columns */
+    fa_matrix residual; /* [M, N] */
+    const void *bias;   /* [N] */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. m or n of 0 is empty
+     * work; with k of 0 sums are 0. */
+    int32_t m, n, k;
+    const void *rows;      /* mapped_rows: [M] of row_type */
+    int64_t row_count;     /* mapped_rows: rows of every output. What lies outside is skipped */
+    uint32_t *errors;      /* NULL, or device memory to which the number of rows outside is added */
+    const void *positions; /* rotation: [M] of position_type; NULL: position_offset + m */
+    int32_t position_offset;        /* may be negative with computed angles */
+    const float *cos, *sin;         /* FA_ROPE_TABLES: [max_position, rotary_dim / 2] */
+    int32_t max_position;           /* rows of the tables. A token outside them gives NaN */
+    const float *inv_freq;          /* FA_ROPE_FREQUENCIES: [rotary_dim / 2] */
+    int32_t sequence_length;        /* FA_ROPE_DYNAMIC_NTK, unless baked */
+    const float *x_scale, *w_scale; /* as `scales` says; device memory */
+} fa_linear_args;
+
+/* ------------------------------------------------------------------------------------------------
+ * FA_OP_CROSS_ATTENTION: an attention block with its projections
+ *
+ *     q = rotate(x_query W_q^T + b_q)     k = rotate(x_kv W_k^T + b_k)     v = x_kv W_v^T + b_v
+ *     out = attention(q, k, v) W_out^T + b_out
+ *
+ * x_query is [B, Tq, C], x_kv [B, Tk, C], out [B, Tq, C]; q has heads_q heads of head_dim, k and v
+ * heads_k. The weights are [out, in], as layers store them: W_q [heads_q * D, C], W_k and W_v
+ * [heads_k * D, C], W_out [C, heads_q * D]. attention is that of FA_OP_ATTENTION, on heads that lie
+ * beside each other in a row; rotate that of FA_OP_ROPE, of the first rotary_dim elements of each
+ * head, with query n at position_offset_q + n and key n at position_offset_k + n, in every batch.
+ * The streams may be one, which is self-attention. Vaswani et al., "Attention Is All You Need"
+ * (2017), section 3.2.2; Su et al., "RoFormer" (2021).
+ *
+ * Sums are float32, f32 is multiplied to float32 accuracy; q, k, v and the heads' outputs are
+ * rounded to the storage type once. Results are bitwise reproducible.
+ *
+ * Forms. FA_CROSS_WHOLE computes all of it. Where the keys stay, as those of an encoder while a
+ * decoder writes, FA_CROSS_KEYS computes k and v once, and FA_CROSS_QUERIES the rest from them. The
+ * forms and plans differ in no more than the order of their sums.
+ *
+ * Workspace: q, k, v and the heads' outputs are there between the steps, and what orders the steps
+ * of FA_CROSS_ONE_LAUNCH. Ask fa_workspace_size. It must be zero before the first launch that uses
+ * it and is left ready for the next; two launches that may run at once need two. FA_CROSS_KEYS
+ * needs none.
+ *
+ * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
+ * spec: VALUE, SIZE, LIMIT, HEAD_RATIO, ROTARY_DIM, SHARED_MEMORY, UNSUPPORTED. Errors of a launch:
+ * NULL_POINTER, MISALIGNED, SIZE, LIMIT, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
+ * --------------------------------------------------------------------------------------------- */
+
+typedef enum fa_cross_form {
+    FA_CROSS_WHOLE = 0,   /* x_query and x_kv to out */
+    FA_CROSS_QUERIES = 1, /* x_query, and k and v as FA_CROSS_KEYS wrote them, to out */
+    FA_CROSS_KEYS = 2,    /* x_kv to k and v */
+} fa_cross_form;
+
+/* How the whole is launched. What a kernel does is in fa_kernel_info_t.plan. */
+typedef enum fa_cross_plan {
+    FA_CROSS_AUTO = 0,         /* FEW_LAUNCHES: measured, it never took more time */
+    FA_CROSS_ONE_LAUNCH = 1,   /* blocks wait for each other between the steps */
+    FA_CROSS_FEW_LAUNCHES = 2, /* a launch for the projections, the attention, and the output */
+} fa_cross_plan;
+
+typedef struct fa_cross_attention_spec {
+    fa_dtype dtype; /* of everything but tables */
+    fa_cross_form form;
+    fa_cross_plan plan; /* only with FA_CROSS_WHOLE */
+    fa_attention_mask mask;
+    bool bias;     /* b_q, b_k and b_v are added, as far as they are used */
+    bool bias_out; /* b_out is added */
+    fa_kv_rotation rotation;
+    fa_rope_angles angles;
+    int32_t model_dim;  /* C, baked or FA_DYNAMIC */
+    int32_t heads_q;    /* H and G: always baked, but H is not used with FA_CROSS_KEYS; H is a */
+    int32_t heads_k;    /* multiple of G */
+    int32_t head_dim;   /* D: 1 to 256, even with a rotation; always baked */
+    int32_t rotary_dim; /* even, at most head_dim; 0: head_dim */
+    int32_t batch;      /* this and the next two: baked, or FA_DYNAMIC */
+    int32_t seqlen_q;   /* not used with FA_CROSS_KEYS */
+    int32_t seqlen_k;
+    double scale;            /* of the scores; 0: 1 / sqrt(head_dim); otherwise positive */
+    double dropout;          /* probability; only 0, which is none, is supported */
+    double base;             /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
+} fa_cross_attention_spec;
+
+typedef struct fa_cross_attention_args {
+    /* Rows are tokens, batch after batch: [B * Tq, C], [B * Tk, C], [B * Tq, C]. */
+    fa_matrix x_query, x_kv; /* read only; may be one */
+    fa_matrix out;           /* overlaps nothing else */
+    fa_matrix k, v;          /* [B * Tk, heads_k * D]: KEYS writes them, QUERIES reads them */
+    fa_matrix w_q, w_k, w_v, w_out;
+    const void *b_q, *b_k, *b_v, *b_out; /* [heads * D] and [C] */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. No batch and no query
+     * is empty work; without keys the heads' outputs are 0. */
+    int32_t batch, seqlen_q, seqlen_k, model_dim;
+    int32_t position_offset_q, position_offset_k; /* may be negative with computed angles */
+    const float *cos, *sin;  /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */
+    int32_t max_position;    /* rows of the tables. A token outside them gives NaN */
+    const float *inv_freq;   /* FA_ROPE_FREQUENCIES; device memory, [rotary_dim / 2] */
+    int32_t sequence_length; /* FA_ROPE_DYNAMIC_NTK, unless baked */
+} fa_cross_attention_args;
+
+/* ------------------------------------------------------------------------------------------------
  * FA_OP_TEMPLATE: the user's own CUDA source, through the same cache, warm-up and launch path
  *
  * Each constant becomes a typed declaration in front of the source: `inline constexpr` of type int
@@ -509,6 +900,10 @@ typedef struct fa_spec {
         fa_template_spec tmpl;
         fa_rope_spec rope;
         fa_kv_update_spec kv_update;
+        fa_lowrank_kv_spec lowrank_kv;
+        fa_attention_spec attention;
+        fa_linear_spec linear;
+        fa_cross_attention_spec cross_attention;
     };
 } fa_spec;
 
@@ -522,6 +917,10 @@ typedef struct fa_args {
         fa_template_args tmpl;
         fa_rope_args rope;
         fa_kv_update_args kv_update;
+        fa_lowrank_kv_args lowrank_kv;
+        fa_attention_args attention;
+        fa_linear_args linear;
+        fa_cross_attention_args cross_attention;
     };
 } fa_args;
 
@@ -728,11 +1127,11 @@ typedef struct fa_kernel_info_t {
     fa_op op;
     const char *name; /* operation and constants in short, "rope f32 half D64 ..." */
     const char *arch;
-    const char *entry;    /* the function's name in the cubin */
+    const char *entry;    /* the function's name in the cubin; of several one a line */
     const char *plan;     /* tiles, threads, vector width: how the work is laid out */
     fa_origin origin;     /* how the latest fa_compile that gave this kernel was answered */
     uint64_t compile_ns;  /* time NVRTC took, whenever that was */
-    int32_t registers;    /* per thread */
+    int32_t registers;    /* per thread; this and what follows: the most of its functions */
     uint32_t spill_bytes; /* spill stores plus loads, per thread; 0 in every built-in instance */
     uint32_t smem_bytes;  /* static plus the largest dynamic shared memory of a block */
     uint32_t max_threads; /* of a block; 0 on an offline context */
@@ -763,7 +1162,7 @@ FA_API fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, c
  * Launch
  * --------------------------------------------------------------------------------------------- */
 
-/* Checks `args`, then queues the kernel on `stream`. Never compiles, allocates device memory,
+/* Checks `args`, then queues the kernel, or the few launches of its plan, on `stream`. Never compiles, allocates device memory,
  * synchronizes or takes a lock; may be called while the stream is being captured.
  * The stream must belong to the kernel's CUDA context. With no context current, the kernel's is
  * used for the call; with another one current, a NULL stream is refused with WRONG_CONTEXT.
@@ -771,8 +1170,9 @@ FA_API fa_status fa_render(fa_context *ctx, const fa_spec *spec, fa_text what, c
  * execution appear, as always in CUDA, at a later call of the driver. */
 FA_API fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stream);
 
-/* Device memory, in bytes, that a launch with these args needs in args->workspace: 0 for every
- * operation so far. */
+/* Device memory, in bytes, that a launch with these args needs in args->workspace: 0 for most
+ * operations. What it must hold before the first launch says the operation's own text. Pointers in
+ * args are not looked at. Errors: those of the sizes. */
 FA_API fa_status fa_workspace_size(const fa_kernel *kernel, const fa_args *args, size_t *bytes);
 
 /* ------------------------------------------------------------------------------------------------

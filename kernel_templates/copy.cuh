@@ -27,12 +27,19 @@ __device__ __forceinline__ void copy_through_registers(void *to_shared, const vo
     fajit_emu::check_copy<BYTES>(to_shared, from, valid, at.site("copy_async"));
 #endif
     copied<BYTES> x{};
-    if (valid == BYTES)
+    if (valid == BYTES) {
         x = *static_cast<const copied<BYTES> *>(from);
-    else
-        for (unsigned i = 0; i < valid; i++)
-            x.word[i / 4] |= static_cast<unsigned>(static_cast<const unsigned char *>(from)[i])
-                             << i % 4 * 8;
+    } else {
+        const unsigned char *bytes = static_cast<const unsigned char *>(from) + valid / 4 * 4;
+        unsigned last = 0; // what of a word is there
+        for (unsigned i = 0; i < 3; i++)
+            if (i < valid % 4)
+                last |= static_cast<unsigned>(bytes[i]) << i * 8;
+        for (unsigned i = 0; i < BYTES / 4; i++)
+            x.word[i] = i < valid / 4    ? static_cast<const unsigned *>(from)[i]
+                        : i == valid / 4 ? last
+                                         : 0;
+    }
     *static_cast<copied<BYTES> *>(to_shared) = x;
 }
 #endif

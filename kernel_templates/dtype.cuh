@@ -332,6 +332,16 @@ FAJIT_LOAD(load, "")
 FAJIT_LOAD(load_constant, ".nc")
 #undef FAJIT_LOAD
 
+// FRESH: this launch may have written it. Otherwise it is older, and nobody writes it.
+template <int BYTES, bool FRESH>
+__device__ __forceinline__ chunk<BYTES> load_input(const void *address, place at = place::here())
+{
+    if constexpr (FRESH)
+        return load<BYTES>(address, at);
+    else
+        return load_constant<BYTES>(address, at);
+}
+
 template <int BYTES>
 __device__ __forceinline__ void store(void *address, const chunk<BYTES> &x,
                                       place at = place::here())

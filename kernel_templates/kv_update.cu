@@ -46,6 +46,7 @@
 // heads of its group: through every one, or every 2^abreast_log2 th, so that neighbouring threads
 // work on neighbouring heads where these lie beside each other.
 #include "fajit/angles.cuh"
+#include "fajit/cache_place.cuh"
 #include "fajit/dtype.cuh"
 #include "fajit/order.cuh"
 #include "fajit/positions.cuh"
@@ -153,71 +154,36 @@ __device__ __forceinline__ void begin_memory()
 
 // --- where a token goes --------------------------------------------------------------------------
 
-inline constexpr i64 PADDING = -1, OUTSIDE = -2; // in place of an entry
+struct cache_rule {
+    static constexpr int cache = CACHE;
+    static constexpr bool positions_wide = POSITIONS_WIDE, slots_wide = SLOTS_WIDE;
+    static constexpr bool needs_position = ROTATES;
+    static constexpr bool table_limits = ROTATES && ANGLES == fajit::ANGLES_TABLES;
 
-// Entries are counted through all batches (SLOTS: all pages), so that equal ones are the same place.
-struct target {
-    i64 batch, position, entry;
+    static __device__ __forceinline__ int tokens(const params &p)
+    {
+        return tokens_of(p);
+    }
+    static __device__ __forceinline__ int entries(const params &p)
+    {
+        return CACHE == DENSE ? cache_len_of(p) : page_size_of(p);
+    }
 };
 
-// Entries that a batch can have (SLOTS: the pool).
-__device__ __forceinline__ i64 capacity_of(const params &p)
-{
-    if constexpr (CACHE == DENSE)
-        return cache_len_of(p);
-    else
-        return static_cast<i64>(CACHE == SLOTS ? p.pages : p.max_pages) * page_size_of(p);
-}
+using fajit::count_error;
+using fajit::NOWHERE;
+using fajit::OUTSIDE;
+using place = fajit::cache_place;
+using target = fajit::cache_target;
 
-// Of token n, counted through all batches.
 __device__ __forceinline__ target target_of(const params &p, i64 n)
 {
-    target to{};
-    to.batch = divide(n, tokens_of(p));
-    if constexpr (CACHE != SLOTS || ROTATES)
-        to.position = fajit::load_index<POSITIONS_WIDE>(
-            p.positions, to.batch * p.positions_stride + (n - to.batch * tokens_of(p)));
-    to.entry = CACHE == SLOTS ? fajit::load_index<SLOTS_WIDE>(p.slots, n) : to.position;
-    if (to.entry == -1 || to.position == -1)
-        to.entry = PADDING;
-    else if (to.entry < 0 || to.entry >= capacity_of(p) || to.position < 0 ||
-             (ROTATES && ANGLES == fajit::ANGLES_TABLES && to.position >= p.max_position))
-        to.entry = OUTSIDE;
-    else if (CACHE != SLOTS)
-        to.entry += to.batch * capacity_of(p);
-    return to;
+    return fajit::target_of<cache_rule>(p, n);
 }
 
-inline constexpr target NOWHERE = {0, -1, PADDING};
-
-struct place {
-    bool exists, outside; // or neither: nothing is written, and that is no error
-    i64 outer, entry;     // in the cache
-    i64 position;         // to rotate to
-};
-
-__device__ __forceinline__ void count_error(const params &p)
-{
-    if (p.errors)
-        atomicAdd(p.errors, 1u);
-}
-
-// Of a token.
 __device__ __forceinline__ place place_of(const params &p, const target &to)
 {
-    place at{to.entry >= 0, to.entry == OUTSIDE, to.batch, to.position, to.position};
-    if (CACHE != DENSE && at.exists) {
-        const i64 in_pages = CACHE == SLOTS ? to.entry : to.position;
-        at.outer = divide(in_pages, page_size_of(p));
-        at.entry = in_pages - at.outer * page_size_of(p);
-        if constexpr (CACHE == BLOCK_TABLE) {
-            at.outer =
-                fajit::load_index<false>(p.block_table, to.batch * p.block_table_stride + at.outer);
-            at.outside = at.outer < 0 || at.outer >= p.pages;
-            at.exists = !at.outside;
-        }
-    }
-    return at;
+    return fajit::place_of<cache_rule>(p, to);
 }
 
 // Of entry n.

@@ -386,35 +386,58 @@ static fa_status get_cubin(nvrtcProgram handle, void **cubin, size_t *bytes)
     return result == NVRTC_SUCCESS ? FA_OK : failed("nvrtcGetCUBIN", result);
 }
 
+static fa_status add_name(nvrtcProgram handle, const char *entry, fa__buf *names)
+{
+    const char *lowered = NULL;
+    nvrtcResult result = nvrtc.nvrtcGetLoweredName(handle, entry, &lowered);
+    if (result != NVRTC_SUCCESS)
+        return failed("nvrtcGetLoweredName", result);
+    fa__buf_format(names, "%s%s", names->len ? "\n" : "", lowered);
+    return names->failed ? fa__fail_memory(names->capacity) : FA_OK;
+}
+
+/* The lowered names of all entries, one a line. */
+static fa_status get_names(nvrtcProgram handle, const fa__program *program, fa__buf *names)
+{
+    fa_status status = add_name(handle, program->entry, names);
+    for (size_t i = 0; status == FA_OK && program->further_entries[i]; i++)
+        status = add_name(handle, program->further_entries[i], names);
+    return status;
+}
+
 static fa_status collect(nvrtcProgram handle, const fa__program *program, fa__entry *entry)
 {
     void *cubin = NULL;
     char *log = NULL;
     size_t bytes = 0;
-    const char *function = NULL;
+    fa__buf names = {0};
     fa_status status = get_cubin(handle, &cubin, &bytes);
+    if (status == FA_OK)
+        status = get_names(handle, program, &names);
     if (status)
         goto done;
-    nvrtcResult result = nvrtc.nvrtcGetLoweredName(handle, program->entry, &function);
-    if (result != NVRTC_SUCCESS) {
-        status = failed("nvrtcGetLoweredName", result);
-        goto done;
-    }
     log = get_log(handle);
     if (!log) {
         status = FA_ERR_NVRTC;
         goto done;
     }
-    status = fa__entry_make(entry, function, log, cubin, bytes);
-    if (status == FA_OK && !fa__compiler_read_log(log, function, entry)) {
+    status = fa__entry_make(entry, names.data, log, cubin, bytes);
+    if (status == FA_OK && !fa__compiler_read_log(log, names.data, entry)) {
         fa__entry_free(entry);
-        status =
-            fa__fail(FA_ERR_NVRTC, "NVRTC's log has no resource report for %s:\n%s", function, log);
+        status = fa__fail(FA_ERR_NVRTC, "NVRTC's log has no resource report for %s:\n%s",
+                          names.data, log);
     }
 done:
     free(cubin);
     free(log);
+    fa__buf_free(&names);
     return status;
+}
+
+static fa_status name_entry(nvrtcProgram handle, const char *entry)
+{
+    nvrtcResult result = nvrtc.nvrtcAddNameExpression(handle, entry);
+    return result == NVRTC_SUCCESS ? FA_OK : failed("nvrtcAddNameExpression", result);
 }
 
 static fa_status start(const fa__program *program, const fa__target *target, nvrtcProgram *handle)
@@ -425,11 +448,10 @@ static fa_status start(const fa__program *program, const fa__target *target, nvr
         status = check_arch(target);
     if (status == FA_OK)
         status = create(program, handle);
-    if (status == FA_OK) {
-        nvrtcResult result = nvrtc.nvrtcAddNameExpression(*handle, program->entry);
-        if (result != NVRTC_SUCCESS)
-            status = failed("nvrtcAddNameExpression", result);
-    }
+    if (status == FA_OK)
+        status = name_entry(*handle, program->entry);
+    for (size_t i = 0; status == FA_OK && program->further_entries[i]; i++)
+        status = name_entry(*handle, program->further_entries[i]);
     return status;
 }
 

@@ -27,10 +27,9 @@ static uint32_t number_before(const char *at, const char *end, const char *label
 }
 
 /* Behind "Compiling entry function 'NAME'"; names have any length. NULL: there is none. */
-static const char *report_of(const char *log, const char *function)
+static const char *report_of(const char *log, const char *function, size_t len)
 {
     static const char before[] = "Compiling entry function '";
-    size_t len = strlen(function);
     for (const char *at = strstr(log, before); at; at = strstr(at, before)) {
         at += sizeof before - 1;
         if (strncmp(at, function, len) == 0 && at[len] == '\'')
@@ -39,16 +38,34 @@ static const char *report_of(const char *log, const char *function)
     return NULL;
 }
 
-bool fa__compiler_read_log(const char *log, const char *function, fa__entry *entry)
+static void keep_larger(uint32_t *most, uint32_t value)
 {
-    const char *at = report_of(log, function);
+    *most = value > *most ? value : *most;
+}
+
+static bool read_one(const char *log, const char *function, size_t len, fa__entry *entry)
+{
+    const char *at = report_of(log, function, len);
     if (!at)
         return false;
     const char *next = strstr(at, "Compiling entry function");
     const char *end = next ? next : at + strlen(at);
-    entry->registers = number_before(at, end, "registers");
-    entry->spill_bytes =
-        number_before(at, end, "bytes spill stores") + number_before(at, end, "bytes spill loads");
-    entry->smem_static_bytes = number_before(at, end, "bytes smem");
+    const uint32_t registers = number_before(at, end, "registers");
+    keep_larger(&entry->registers, registers);
+    keep_larger(&entry->spill_bytes, number_before(at, end, "bytes spill stores") +
+                                         number_before(at, end, "bytes spill loads"));
+    keep_larger(&entry->smem_static_bytes, number_before(at, end, "bytes smem"));
+    return registers > 0;
+}
+
+bool fa__compiler_read_log(const char *log, const char *functions, fa__entry *entry)
+{
+    entry->registers = entry->spill_bytes = entry->smem_static_bytes = 0;
+    for (const char *name = functions; *name;) {
+        const size_t len = strcspn(name, "\n");
+        if (!read_one(log, name, len, entry))
+            return false;
+        name += len + (name[len] ? 1 : 0);
+    }
     return entry->registers > 0;
 }

@@ -4,8 +4,8 @@
 
 #include "entry.h"
 
-/* Reads what `ptxas -v` reported for one function: registers, spills, static shared memory. false
- * when the log does not say. */
-bool fa__compiler_read_log(const char *log, const char *function, fa__entry *entry);
+/* Reads what `ptxas -v` reported for functions, named one a line: the most registers, spills and
+ * static shared memory of any. false when the log does not say. */
+bool fa__compiler_read_log(const char *log, const char *functions, fa__entry *entry);
 
 #endif

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "driver.h"
 #include "driver_impl.h"
 #include "status.h"
@@ -56,12 +58,72 @@ static fa_status prepare(CUfunction function, const fa__load *what, fa__function
     return FA_OK;
 }
 
+/* The info of all functions, from that of the first ones and of one more. */
+static fa_status merge(const fa__function_info *one, fa__function_info *all)
+{
+    if (one->max_threads < all->max_threads)
+        all->max_threads = one->max_threads;
+    bool same = one->param_count == all->param_count;
+    for (size_t i = 0; same && one->param_count != SIZE_MAX && i < one->param_count; i++)
+        same = one->param_size[i] == all->param_size[i];
+    return same ? FA_OK
+                : fa__fail(FA_ERR_PARAM_COUNT, "the functions of a kernel take other parameters");
+}
+
+/* The line at *name, and *name behind it. FA_ERR_LIMIT when it does not fit. */
+static fa_status next_name(const char **name, char *out, size_t size)
+{
+    const size_t len = strcspn(*name, "\n");
+    if (len >= size)
+        return fa__fail(FA_ERR_LIMIT, "a function's name is longer than %zu", size - 1);
+    memcpy(out, *name, len);
+    out[len] = '\0';
+    *name += len + ((*name)[len] ? 1 : 0);
+    return FA_OK;
+}
+
+static fa_status load_further(const fa__load *what, fa__cumodule module, const char *names,
+                              fa__cufunction *function, fa__function_info *info)
+{
+    fa__function_info one;
+    char name[1024];
+    for (size_t i = 1; *names; i++) {
+        if (i == FA__MAX_FUNCTIONS)
+            return fa__fail(FA_ERR_LIMIT, "more than %d functions", FA__MAX_FUNCTIONS);
+        fa_status status = next_name(&names, name, sizeof name);
+        if (status)
+            return status;
+        FA__CUDA_TRY(cuModuleGetFunction, &function[i], module, name);
+        status = prepare(function[i], what, &one);
+        if (status == FA_OK)
+            status = merge(&one, info);
+        if (status)
+            return status;
+        info->threads_of[i] = one.max_threads;
+    }
+    return FA_OK;
+}
+
 static fa_status load(const fa__load *what, fa__cumodule *module, fa__cufunction *function,
                       fa__function_info *info)
 {
     FA__CUDA_TRY(cuModuleLoadData, module, what->cubin);
-    FA__CUDA_TRY(cuModuleGetFunction, function, *module, what->function);
-    return prepare(*function, what, info);
+    const char *newline = strchr(what->function, '\n');
+    if (!newline) {
+        FA__CUDA_TRY(cuModuleGetFunction, function, *module, what->function);
+        const fa_status only = prepare(*function, what, info);
+        info->threads_of[0] = info->max_threads;
+        return only;
+    }
+    char first[1024];
+    const char *names = what->function;
+    fa_status status = next_name(&names, first, sizeof first);
+    if (status)
+        return status;
+    FA__CUDA_TRY(cuModuleGetFunction, function, *module, first);
+    status = prepare(*function, what, info);
+    info->threads_of[0] = info->max_threads;
+    return status ? status : load_further(what, *module, names, function, info);
 }
 
 /* Loading and unloading would end a capture that is under way on any thread in the strict modes; in
@@ -81,12 +143,13 @@ static void unrelax(CUstreamCaptureMode *mode)
             mode); /* it was the thread's before: accepted */
 }
 
-fa_status fa__driver_load(const fa__load *what, fa__cumodule *module, fa__cufunction *function,
-                          fa__function_info *info)
+fa_status fa__driver_load(const fa__load *what, fa__cumodule *module,
+                          fa__cufunction function[FA__MAX_FUNCTIONS], fa__function_info *info)
 {
     CUstreamCaptureMode mode;
     *module = NULL;
-    *function = NULL;
+    for (int i = 0; i < FA__MAX_FUNCTIONS; i++)
+        function[i] = NULL;
     *info = (fa__function_info){0};
     fa_status status = relax(&mode);
     if (status)
@@ -97,7 +160,8 @@ fa_status fa__driver_load(const fa__load *what, fa__cumodule *module, fa__cufunc
             *module); /* what matters is the failure that is being reported */
     if (status) {
         *module = NULL;
-        *function = NULL;
+        for (int i = 0; i < FA__MAX_FUNCTIONS; i++)
+            function[i] = NULL;
     }
     unrelax(&mode);
     return status;

@@ -25,8 +25,9 @@
 typedef struct fa__entry {
     uint32_t registers, spill_bytes, smem_static_bytes;
     uint64_t compile_ns;
-    char *function; /* lowered name, NUL-terminated */
-    char *log;      /* NUL-terminated */
+    /* Lowered name, NUL-terminated; of several functions one a line, the entry first. */
+    char *function;
+    char *log; /* NUL-terminated */
     unsigned char *cubin;
     size_t cubin_bytes;
     void *memory; /* one allocation that holds all of the above */

@@ -18,7 +18,7 @@ struct fa_kernel {
     fa_kernel *idle_newer, *idle_older;
 
     /* what a launch reads */
-    fa__cufunction function; /* NULL on an offline context */
+    fa__cufunction function[FA__MAX_FUNCTIONS]; /* NULL on an offline context */
     fa__cuctx cuda;
     const fa__op *op;
     fa_context *ctx;

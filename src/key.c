@@ -64,6 +64,8 @@ fa_status fa__key_make(const fa__op *op, const fa__program *program, const fa__t
     line(out, "arch", target->arch);
     line(out, "compiler", compiler);
     line(out, "entry", program->entry);
+    for (size_t i = 0; program->further_entries[i]; i++)
+        line(out, "entry", program->further_entries[i]);
     constant_lines(out, program->source.data ? program->source.data : "");
     digest_line(out, "source", program->file, program->source.data ? program->source.data : "");
     for (size_t i = 0; i < program->header_count; i++)

@@ -36,12 +36,12 @@ static fa_status check_geometry(const fa_kernel *kernel, const fa__launch *l)
                          kernel->label.data, "xyz"[i], blocks, cluster[i]);
     }
     uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
-    if (status == FA_OK && threads > kernel->info.max_threads)
+    const uint32_t most = kernel->info.threads_of[l->function];
+    if (status == FA_OK && threads > most)
         status = fa__fail(FA_ERR_GEOMETRY,
                           "%s: a block of %" PRIu64 " threads; this kernel can have %" PRIu32
                           " (%" PRIu32 " registers each)",
-                          kernel->label.data, threads, kernel->info.max_threads,
-                          kernel->entry.registers);
+                          kernel->label.data, threads, most, kernel->entry.registers);
     return status;
 }
 
@@ -96,11 +96,13 @@ fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stre
     launch.empty = false;
     launch.typed_params = NULL;
     launch.smem_bytes = 0;
+    launch.function = 0;
+    launch.then = NULL;
     status = kernel->op->launch(&kernel->spec, &kernel->plan, kernel->multiprocessors, args,
                                 &launch, &room);
     if (status)
         return refused(kernel, status);
-    if (!kernel->function)
+    if (!kernel->function[0])
         return refused(kernel,
                        fa__fail(FA_ERR_OFFLINE,
                                 "fa_launch: %s was compiled on an offline context for %s, which "
@@ -108,12 +110,16 @@ fa_status fa_launch(const fa_kernel *kernel, const fa_args *args, fa_stream stre
                                 kernel->label.data, kernel->arch));
     if (launch.empty)
         return FA_OK;
-    status = check_geometry(kernel, &launch);
+    for (const fa__launch *l = &launch; l && status == FA_OK; l = l->then)
+        status = check_geometry(kernel, l);
     if (status == FA_OK && launch.typed_params)
         status = check_params(kernel, &launch);
-    if (status == FA_OK)
-        return fa__driver_launch(kernel->cuda, kernel->function, &launch, kernel->flags, stream);
-    return refused(kernel, status);
+    if (status)
+        return refused(kernel, status);
+    for (const fa__launch *l = &launch; l && status == FA_OK; l = l->then)
+        status = fa__driver_launch(kernel->cuda, kernel->function[l->function], l, kernel->flags,
+                                   stream);
+    return status;
 }
 
 fa_status fa_workspace_size(const fa_kernel *kernel, const fa_args *args, size_t *bytes)
@@ -122,6 +128,9 @@ fa_status fa_workspace_size(const fa_kernel *kernel, const fa_args *args, size_t
         return fa__fail(FA_ERR_NULL_POINTER, "fa_workspace_size: bytes is NULL");
     fa_status status = check_handles("fa_workspace_size", kernel, args);
     if (status == FA_OK)
-        *bytes = 0; /* no operation so far keeps intermediates in device memory */
+        *bytes = 0;
+    if (status == FA_OK && kernel->op->workspace)
+        status = kernel->op->workspace(&kernel->spec, &kernel->plan, kernel->multiprocessors, args,
+                                       bytes);
     return status;
 }

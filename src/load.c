@@ -58,7 +58,7 @@ static fa_status load_on_device(fa_kernel *kernel)
         .nonportable_cluster = blocks > 8,
         .param_count = kernel->op->param_size_count,
     };
-    status = fa__driver_load(&what, &kernel->module, &kernel->function, &kernel->info);
+    status = fa__driver_load(&what, &kernel->module, kernel->function, &kernel->info);
     fa__driver_leave();
     return status ? status : check_params(kernel);
 }

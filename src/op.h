@@ -6,6 +6,8 @@
 #include "buf.h"
 #include "fajit.h"
 
+#define FA__MAX_FUNCTIONS 3 /* of a kernel */
+
 /* What is compiled for: known without a device. */
 typedef struct fa__target {
     char arch[16];       /* "sm_90a" */
@@ -24,7 +26,7 @@ typedef struct fa__plan {
     uint32_t block_threads;
     uint32_t smem_dynamic_bytes; /* the largest of any launch */
     fa__launch_flags flags;
-    int32_t value[12]; /* the operation's own; its file names the slots */
+    int32_t value[48]; /* the operation's own; its file names the slots */
     char text[192];    /* for fa_kernel_info_t.plan */
 } fa__plan;
 
@@ -39,6 +41,9 @@ typedef struct fa__program {
     fa__buf source;    /* prologue + template */
     fa__buf label;     /* fa_kernel_info_t.name, "rope f32 half D64" */
     const char *entry; /* name expression */
+    /* Of further functions that the operation launches, NULL behind the last. All of them take the
+     * same parameters. */
+    const char *further_entries[FA__MAX_FUNCTIONS];
     fa__header_ref *headers;
     size_t header_count;
     const char **options; /* besides those the library adds itself */
@@ -50,18 +55,21 @@ void fa__program_free(fa__program *program);
 /* What the driver is given for one launch. */
 typedef struct fa__launch {
     uint32_t grid[3], block[3], smem_bytes;
-    bool empty; /* nothing to do: succeed without a launch */
+    uint32_t function; /* which of the program's: 0 is its entry */
+    bool empty;        /* nothing to do: succeed without a launch */
     void **params;
     /* Parameters whose number and sizes the caller chose: checked against the compiled kernel. NULL
      * when the operation fixes them (param_sizes). */
     const fa_param *typed_params;
     size_t typed_param_count;
+    const struct fa__launch *then; /* to follow on the same stream; NULL: nothing */
 } fa__launch;
 
 /* Room for an operation to build its parameters in, on the stack of fa_launch. */
 typedef struct fa__launch_room {
     void *params[FA_MAX_PARAMS];
-    _Alignas(16) unsigned char block[512];
+    _Alignas(16) unsigned char block[1536];
+    fa__launch then[2];
 } fa__launch_room;
 
 typedef struct fa__op {
@@ -89,14 +97,21 @@ typedef struct fa__op {
     /* Checks args and fills `launch`; its params may point into `room` and into args. */
     fa_status (*launch)(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
                         const fa_args *args, fa__launch *launch, fa__launch_room *room);
+    /* Bytes of workspace that `launch` needs with these args. NULL: none ever. */
+    fa_status (*workspace)(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
+                           const fa_args *args, size_t *bytes);
     /* sizes[i] of the kernel's parameters when the host fixes them; count 0: not fixed. */
     const size_t *param_sizes;
     size_t param_size_count;
 } fa__op;
 
-extern const fa__op fa__op_template;  /* src/ops/template.c */
-extern const fa__op fa__op_rope;      /* src/ops/rope.c */
-extern const fa__op fa__op_kv_update; /* src/ops/kv_update.c */
+extern const fa__op fa__op_template;        /* src/ops/template.c */
+extern const fa__op fa__op_rope;            /* src/ops/rope.c */
+extern const fa__op fa__op_kv_update;       /* src/ops/kv_update.c */
+extern const fa__op fa__op_lowrank_kv;      /* src/ops/lowrank_kv.c */
+extern const fa__op fa__op_attention;       /* src/ops/attention.c */
+extern const fa__op fa__op_linear;          /* src/ops/linear.c */
+extern const fa__op fa__op_cross_attention; /* src/ops/cross_attention.c */
 
 /* op->instantiate, with a check that nothing was lost for lack of memory. Free it also on failure. */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
@@ -130,6 +145,10 @@ void fa__prologue_end(fa__buf *source, const char *file); /* #line 1 "file" */
 /* --- embedded at build time (generated) --- */
 extern const char fa__template_rope[];            /* kernel_templates/rope.cu */
 extern const char fa__template_kv_update[];       /* kernel_templates/kv_update.cu */
+extern const char fa__template_lowrank_kv[];      /* kernel_templates/lowrank_kv.cu */
+extern const char fa__template_attention[];       /* kernel_templates/attention.cu */
+extern const char fa__template_linear[];          /* kernel_templates/linear.cu */
+extern const char fa__template_cross_attention[]; /* kernel_templates/cross_attention.cu */
 extern const fa__header_ref fa__device_headers[]; /* kernel_templates/X.cuh as "fajit/X.cuh" */
 extern const size_t fa__device_header_count;
 

@@ -8,7 +8,14 @@
 #include "op.h"
 #include "status.h"
 
-static const fa__op *const registry[] = {NULL, &fa__op_template, &fa__op_rope, &fa__op_kv_update};
+static const fa__op *const registry[] = {NULL,
+                                         &fa__op_template,
+                                         &fa__op_rope,
+                                         &fa__op_kv_update,
+                                         &fa__op_lowrank_kv,
+                                         &fa__op_attention,
+                                         &fa__op_linear,
+                                         &fa__op_cross_attention};
 #define OP_COUNT (sizeof registry / sizeof registry[0])
 
 const fa__op *fa__op_find(fa_op id)

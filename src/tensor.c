@@ -107,6 +107,22 @@ fa_status fa__view_make_array(fa__view *view, const char *op, const char *name, 
     return status ? status : set_range(view, 0, count);
 }
 
+fa_status fa__view_make_rows(fa__view *view, const char *op, const char *name, const void *data,
+                             int64_t stride, int64_t rows, int64_t count, int64_t element_bytes)
+{
+    int64_t reach = 0;
+    if (stride < 0)
+        return fa__fail(FA_ERR_STRIDE,
+                        "%s: %s_stride = %" PRId64 " is negative (fa_%s_args.%s_stride)", op, name,
+                        stride, op, name);
+    if (__builtin_mul_overflow(stride, rows - 1, &reach) || reach > INT64_C(1) << 54)
+        return fa__fail(FA_ERR_STRIDE,
+                        "%s: %s_stride = %" PRId64
+                        " leads outside any address space (fa_%s_args.%s_stride)",
+                        op, name, stride, op, name);
+    return fa__view_make_array(view, op, name, data, reach + count, element_bytes);
+}
+
 uint64_t fa__view_address_bits(const fa__view *view)
 {
     uint64_t strides = (uint64_t)(view->stride[0] | view->stride[1] | view->stride[2]);
@@ -161,7 +177,7 @@ fa_status fa__view_check_strides(const fa__view *view)
  * differences between an index of x and one of y. */
 static bool common_axes(const fa__view *x, const fa__view *y, axis a[3])
 {
-    if (x->element_bytes != y->element_bytes || x->row != y->row)
+    if (x->element_bytes != y->element_bytes)
         return false;
     for (int i = 0; i < 3; i++) {
         bool in_x = x->extent[i] > 1, in_y = y->extent[i] > 1;
@@ -195,18 +211,19 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Whether `distance` elements can be made of steps along a[at..2], up to less than a row. */
-static bool reachable(const axis a[3], int at, int64_t distance, int64_t row)
+/* Whether `distance` elements, from a row of one tensor to one of the other, can be made of steps
+ * along a[at..2], up to so little that these rows overlap. */
+static bool reachable(const axis a[3], int at, int64_t distance, int64_t row, int64_t other_row)
 {
     if (at == 3)
-        return distance > -row && distance < row;
+        return distance > -other_row && distance < row;
     if (a[at].low == 0 && a[at].high == 0)
-        return reachable(a, at + 1, distance, row);
+        return reachable(a, at + 1, distance, row, other_row);
     int64_t stride = (int64_t)a[at].stride;
     int64_t floor = distance / stride - (distance % stride < 0);
     for (int i = 0; i < 2; i++) {
         int64_t steps = clamp(floor + i, a[at].low, a[at].high);
-        if (reachable(a, at + 1, distance - steps * stride, row))
+        if (reachable(a, at + 1, distance - steps * stride, row, other_row))
             return true;
     }
     return false;
@@ -216,8 +233,9 @@ fa_status fa__view_check_slices(const fa__view *output, const fa__view *other)
 {
     axis a[3];
     int64_t distance = (int64_t)(other->base - output->base) / output->element_bytes;
-    if (common_axes(output, other, a) && nested(a, output->row) &&
-        !reachable(a, 0, distance, output->row))
+    const int64_t row = output->row > other->row ? output->row : other->row;
+    if (common_axes(output, other, a) && nested(a, row) &&
+        !reachable(a, 0, distance, output->row, other->row))
         return FA_OK;
     return fa__fail(FA_ERR_ALIAS,
                     "%s: output %s (0x%" PRIxPTR " to 0x%" PRIxPTR ") overlaps %s (0x%" PRIxPTR

@@ -30,9 +30,24 @@ fa_status fa__view_make(fa__view *view, const char *op, const char *name, const 
                         fa_layout layout, const int64_t extent[3], int64_t row,
                         int64_t element_bytes);
 
+/* A matrix of `rows` rows: a view of that many tokens. The same errors. */
+static inline fa_status fa__view_make_matrix(fa__view *view, const char *op, const char *name,
+                                             const fa_matrix *matrix, int64_t rows, int64_t columns,
+                                             int64_t element_bytes)
+{
+    const fa_tensor tensor = {.data = matrix->data, .stride_token = matrix->stride};
+    const int64_t extent[3] = {1, 1, rows};
+    return fa__view_make(view, op, name, &tensor, FA_LAYOUT_BHND, extent, columns, element_bytes);
+}
+
 /* A plain array, to be held apart from outputs. The same errors. */
 fa_status fa__view_make_array(fa__view *view, const char *op, const char *name, const void *data,
                               int64_t count, int64_t element_bytes);
+
+/* The same of `rows` rows of `count` elements that are `stride` apart, fa_OP_args.NAME_stride.
+ * FA_ERR_STRIDE too. */
+fa_status fa__view_make_rows(fa__view *view, const char *op, const char *name, const void *data,
+                             int64_t stride, int64_t rows, int64_t count, int64_t element_bytes);
 
 /* FA_ERR_STRIDE unless no two elements can share memory: each stride, from the smallest up, steps
  * over all that the smaller ones reach. */

@@ -144,8 +144,10 @@ static int32_t default_size(cli_request *r, const char *name)
     static const struct {
         const char *name;
         int32_t value;
-    } defaults[] = {{"batch", 4},   {"heads_q", 8}, {"seqlen", 256},    {"head_dim", 64},
-                    {"tokens", 16}, {"heads", 4},   {"cache_len", 128}, {"page_size", 16}};
+    } defaults[] = {{"batch", 4},       {"heads_q", 8},   {"seqlen", 256},    {"head_dim", 64},
+                    {"tokens", 16},     {"heads", 4},     {"cache_len", 128}, {"page_size", 16},
+                    {"model_dim", 256}, {"m", 128},       {"n", 256},         {"k", 256},
+                    {"seqlen_q", 64},   {"seqlen_k", 128}};
 
     if (strcmp(name, "heads_k") == 0) {
         size_t q = find_param(&r->info, "heads_q");
@@ -168,7 +170,7 @@ static void fill_sizes(cli_request *r, bool (*uses)(const fa_spec *spec, const c
             continue;
         int32_t value = default_size(r, p->name);
         *dimension(&r->sizes, p) = value;
-        if (!uses(&r->spec, p->name))
+        if (uses && !uses(&r->spec, p->name))
             continue;
         size_t used = strlen(r->note);
         snprintf(r->note + used, sizeof r->note - used, "%s%s=%d", used ? " " : "", p->name, value);

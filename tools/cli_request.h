@@ -19,7 +19,7 @@ typedef struct cli_request {
 
 /* For compile, source, ptx, sass. Returns an exit code, after printing what is wrong. */
 int cli_request_read(const cli *c, cli_request *r);
-/* For verify and bench: names are the extra sizes (NULL-terminated), with their defaults; `uses`
+/* For verify and bench: names are the extra sizes (NULL-terminated), with their defaults; `uses`, where not NULL,
  * tells whether a size counts with a spec. */
 int cli_request_run(const cli *c, const char *const *names, const int64_t *defaults,
                     bool (*uses)(const fa_spec *spec, const char *name), cli_request *r);

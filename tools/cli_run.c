@@ -94,6 +94,7 @@ int cli_set_make(cli_session *s, oracle_case *of, cli_set *set)
         return cli_failed(status, NULL);
     if (workspace) {
         set->workspace = gpu_alloc(workspace);
+        gpu_fill(set->workspace, 0, workspace);
         set->args.workspace = set->workspace;
         set->args.workspace_bytes = workspace;
     }
@@ -194,14 +195,19 @@ static int32_t value_of(const fa_spec *spec, const fa_param_info *p)
     return value;
 }
 
+static bool is_used(const cli_session *s, const char *name)
+{
+    return !s->oracle->uses_size || s->oracle->uses_size(&s->request.spec, name);
+}
+
 static bool is_used_dimension(const cli_session *s, const fa_param_info *p)
 {
-    return cli_is_dimension(p) && s->oracle->uses_size(&s->request.spec, p->name);
+    return cli_is_dimension(p) && is_used(s, p->name);
 }
 
 static bool is_used_extra(const cli_session *s, size_t i)
 {
-    return s->oracle->uses_size(&s->request.spec, s->oracle->extra_names[i]);
+    return is_used(s, s->oracle->extra_names[i]);
 }
 
 void cli_run_json_sizes(fa__buf *out, const cli_session *s)

@@ -88,22 +88,11 @@ static fa_status add_inputs(const fa_kv_update_spec *s, const fa_kv_update_args 
 
 /* --- arrays --- */
 
-/* A [B, count] array whose rows are `stride` elements apart. */
 static fa_status add_rows(kv_views *v, const char *name, const void *data, int64_t stride,
                           int64_t batch, int64_t count, int64_t bytes)
 {
-    int64_t reach = 0;
-    if (stride < 0)
-        return fa__fail(FA_ERR_STRIDE,
-                        "kv_update: %s_stride = %" PRId64
-                        " is negative (fa_kv_update_args.%s_stride)",
-                        name, stride, name);
-    if (__builtin_mul_overflow(stride, batch - 1, &reach) || reach > INT64_C(1) << 54)
-        return fa__fail(FA_ERR_STRIDE,
-                        "kv_update: %s_stride = %" PRId64
-                        " leads outside any address space (fa_kv_update_args.%s_stride)",
-                        name, stride, name);
-    return add_array(v, name, data, reach + count, bytes);
+    return fa__view_make_rows(&v->view[v->count++], "kv_update", name, data, stride, batch, count,
+                              bytes);
 }
 
 static fa_status add_indices(const fa_kv_update_spec *s, const fa_kv_update_args *a,

@@ -15,15 +15,6 @@ static fa_status check_head_dim(const fa_kv_update_spec *s, kv_sizes *n)
                                  KV_MAX_HEAD_DIM);
 }
 
-static fa_status need_size(const char *name, int64_t value)
-{
-    if (value > 0)
-        return FA_OK;
-    return fa__fail(FA_ERR_SIZE,
-                    "kv_update: %s = %" PRId64 "; a cache needs at least 1 (fa_kv_update_args.%s)",
-                    name, value, name);
-}
-
 static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update_args *a,
                                   kv_sizes *n)
 {
@@ -32,16 +23,16 @@ static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update
         n->outer = n->batch;
         status =
             fa__size_resolve("kv_update", "cache_len", s->cache_len, a->cache_len, &n->entries);
-        return status ? status : need_size("cache_len", n->entries);
+        return status ? status : fa__cache_size_check("kv_update", "cache_len", n->entries);
     }
     n->outer = a->pages;
     status = fa__size_resolve("kv_update", "page_size", s->page_size, a->page_size, &n->entries);
     if (!status)
-        status = need_size("page_size", n->entries);
+        status = fa__cache_size_check("kv_update", "page_size", n->entries);
     if (!status)
-        status = need_size("pages", a->pages);
+        status = fa__cache_size_check("kv_update", "pages", a->pages);
     if (!status && s->cache == FA_KV_BLOCK_TABLE)
-        status = need_size("max_pages", a->max_pages);
+        status = fa__cache_size_check("kv_update", "max_pages", a->max_pages);
     if (!status && n->entries > KV_MAX_PAGE_SIZE)
         status =
             fa__fail(FA_ERR_LIMIT,
@@ -53,17 +44,8 @@ static fa_status check_cache_size(const fa_kv_update_spec *s, const fa_kv_update
 static fa_status check_slot_count(const fa_kv_update_spec *s, const fa_kv_update_args *a,
                                   kv_sizes *n)
 {
-    const int64_t tokens = n->batch * n->tokens; /* below 2^62 */
-    n->slots = tokens;
-    if (s->cache != FA_KV_SLOTS || !a->slot_count)
-        return FA_OK;
-    n->slots = a->slot_count;
-    if (a->slot_count < 0 || a->slot_count > tokens)
-        return fa__fail(FA_ERR_SIZE,
-                        "kv_update: slot_count = %" PRId64 "; 1 to %" PRId64
-                        " tokens can have a slot, 0 stands for all (fa_kv_update_args.slot_count)",
-                        a->slot_count, tokens);
-    return FA_OK;
+    const int64_t given = s->cache == FA_KV_SLOTS ? a->slot_count : 0;
+    return fa__slot_count_resolve("kv_update", given, n->batch * n->tokens, &n->slots);
 }
 
 static fa_status resolve_sizes(const fa_kv_update_spec *s, const fa_kv_update_args *a, kv_sizes *n)
@@ -84,11 +66,6 @@ static bool is_empty(const fa_kv_update_spec *s, const kv_sizes *n)
 }
 
 /* --- the grid --- */
-
-static int64_t divide_up(int64_t n, int64_t d)
-{
-    return (n + d - 1) / d;
-}
 
 /* The largest width up to `width` whose accesses to this tensor are aligned. */
 static int64_t aligned_width(const fa__view *view, int64_t width)
@@ -180,9 +157,9 @@ static int64_t choose_heads_per_group(const kv_sizes *n, int64_t blocks, int32_t
 {
     const int64_t abreast = INT64_C(1) << abreast_log2;
     int64_t heads = KV_HEADS_PER_GROUP * abreast;
-    while (heads > abreast && blocks * 2 * divide_up(n->heads, heads) < multiprocessors)
+    while (heads > abreast && blocks * 2 * fa__divide_up(n->heads, heads) < multiprocessors)
         heads /= 2;
-    while (2 * divide_up(n->heads, heads) > FA__MAX_GRID_Y)
+    while (2 * fa__divide_up(n->heads, heads) > FA__MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
@@ -195,7 +172,7 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const kv_sizes *n, cons
     const int64_t units = units_of(s, n, k->k.width, k->v.width);
     const int32_t abreast_log2 = choose_abreast_log2(n, v, units);
     const int64_t of_block = choose_items(s, n, items, units << abreast_log2, multiprocessors);
-    const int64_t blocks = divide_up(items, of_block);
+    const int64_t blocks = fa__divide_up(items, of_block);
     if (blocks > FA__MAX_GRID_X || (!s->in_place && tokens > INT32_MAX))
         return fa__fail(FA_ERR_GEOMETRY,
                         "kv_update: batch * tokens = %" PRId64 " and %" PRId64
@@ -205,7 +182,7 @@ static fa_status choose_grid(const fa_kv_update_spec *s, const kv_sizes *n, cons
     const int64_t heads = choose_heads_per_group(n, blocks, abreast_log2, multiprocessors);
     k->items = (int32_t)of_block;
     k->heads_per_group = (int32_t)heads;
-    k->groups = (int32_t)divide_up(n->heads, heads);
+    k->groups = (int32_t)fa__divide_up(n->heads, heads);
     k->abreast_log2 = abreast_log2;
     l->grid[0] = (uint32_t)blocks;
     l->grid[1] = 2 * (uint32_t)k->groups;

@@ -26,9 +26,30 @@ static inline int64_t fa__power_of_two(uint64_t value, int64_t limit)
     return (int64_t)(merged & (0 - merged));
 }
 
+/* Bytes of the widest access to elements whose addresses have these bits, merged: 16, 4 or one
+ * element's. */
+static inline int32_t fa__access_bytes(uint64_t bits, int64_t element_bytes)
+{
+    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : (int32_t)element_bytes;
+}
+
+static inline int64_t fa__divide_up(int64_t n, int64_t d)
+{
+    return (n + d - 1) / d;
+}
+
 static inline int64_t fa__index_bytes(fa_index type)
 {
     return type == FA_I64 ? 8 : 4;
 }
+
+/* A size of a cache, fa_OP_args.NAME. FA_ERR_SIZE unless it is positive. */
+fa_status fa__cache_size_check(const char *op, const char *name, int64_t value);
+
+/* Tokens that have a slot, of `tokens`: fa_OP_args.slot_count, 0: all. FA_ERR_SIZE. */
+fa_status fa__slot_count_resolve(const char *op, int64_t given, int64_t tokens, int64_t *count);
+
+/* args->workspace, of which a launch needs `bytes`: any if 0. FA_ERR_WORKSPACE, FA_ERR_MISALIGNED. */
+fa_status fa__workspace_check(const char *op, const fa_args *args, size_t bytes);
 
 #endif

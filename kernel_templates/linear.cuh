@@ -1,0 +1,178 @@
+// What one block of y = x w^T does: linear_block<C>, for templates that are this product, alone or as
+// a step of more. C holds the constants of an instance, with the names and meanings of linear.cu's
+// table (but for SHARED_BYTES and PARAM_BYTES), and besides
+//
+//     ROTATED            may be LINEAR_ROTATED_GIVEN: p.rotated columns, none if that is 0
+//     FRESH              bool: x may have been written by the same launch, so that it is not read as
+//                        what nobody writes. All else that is read is older than the launch
+//
+// The block lays 128 bytes of k of its rows of x and w into shared memory, STAGES deep, and
+// multiplies. Its sums then go through shared memory, so that each thread finishes and stores
+// neighbours.
+#ifndef FAJIT_LINEAR_CUH
+#define FAJIT_LINEAR_CUH
+
+#include "fajit/dtype.cuh"
+#include "fajit/linear_finish.cuh"
+#include "fajit/linear_multiply.cuh"
+#include "fajit/linear_shape.cuh"
+#include "fajit/sync.cuh"
+
+namespace fajit {
+
+// --- sums of several blocks ----------------------------------------------------------------------
+
+// The parts of k of one tile, by the blocks that have them.
+template <class S> struct linear_splits {
+    using memory = typename S::memory;
+    static constexpr int COUNT = S::TILE_M * S::TILE_N;
+
+    const typename S::params &p;
+    const linear_place &b;
+    const memory &shared;
+
+    // Where all parts of the tile's sums lie.
+    __device__ __forceinline__ float *parts() const
+    {
+        return p.partial + static_cast<i64>(b.tile) * p.splits * COUNT;
+    }
+
+    __device__ __forceinline__ void leave_part() const
+    {
+        float *to = parts() + static_cast<i64>(b.part) * COUNT;
+        for (int i = threadIdx.x * 4; i < COUNT; i += S::THREADS * 4) {
+            const float *from = shared.sum(i / S::TILE_N, i % S::TILE_N);
+            chunk<16> x;
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                x.word[e] = __float_as_uint(from[e]);
+            store(to + i, x);
+        }
+    }
+
+    // Whether all other parts are there. The same in all threads of the block.
+    __device__ __forceinline__ bool comes_last() const
+    {
+        __shared__ bool is_last;
+        __syncthreads(); // all of the block's sums are written before they are counted
+        if (threadIdx.x == 0) {
+            fence_device(); // whoever sees the count sees them
+            is_last = atomicAdd(p.arrived + b.tile, 1u) == static_cast<unsigned>(p.splits) - 1;
+            fence_device(); // and the other way round
+        }
+        __syncthreads(); // the count is known
+        return is_last;
+    }
+
+    __device__ __forceinline__ void add_parts() const
+    {
+        for (int i = threadIdx.x * 4; i < COUNT; i += S::THREADS * 4) {
+            const float *from = parts() + i;
+            float sum[4] = {};
+            for (int s = 0; s < p.splits; s++, from += COUNT) {
+                const chunk<16> x = load<16>(from);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    sum[e] = __fadd_rn(sum[e], __uint_as_float(x.word[e]));
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                shared.sum(i / S::TILE_N, i % S::TILE_N)[e] = sum[e];
+        }
+    }
+
+    // Adds the parts in their order, whichever block comes last: the same bits every time. False in
+    // all blocks but that one.
+    __device__ __forceinline__ bool join() const
+    {
+        leave_part();
+        if (!comes_last())
+            return false;
+        add_parts();
+        if (threadIdx.x == 0)
+            p.arrived[b.tile] = 0; // for the next launch
+        __syncthreads();           // before anybody reads the sums
+        return true;
+    }
+};
+
+// --- what split arithmetic cannot do -------------------------------------------------------------
+
+// One sum without parts: row m of x, row n of w.
+template <class S>
+__device__ __forceinline__ float linear_sum(const typename S::params &p, int m, int n)
+{
+    using Element = typename S::Element;
+    const Element *x = p.x.data + m * p.x.stride, *w = p.w.data + n * p.w.stride;
+    float sum = 0;
+#pragma unroll 1
+    for (int k = 0; k < S::k_of(p); k++) {
+        float a[1], c[1];
+        unpack<Element, 1>(load_input<sizeof(Element), S::FRESH>(x + k), a);
+        unpack<Element, 1>(load_constant<sizeof(Element)>(w + k), c);
+        sum = fmaf(a[0], c[0], sum);
+    }
+    return sum;
+}
+
+// A part of infinity, or of what lies next to it, is NaN or infinity. So sums that are not finite are
+// computed again without parts; there are none in ordinary data.
+template <class S>
+__device__ __forceinline__ void linear_repair(const typename S::params &p, const linear_place &b,
+                                              const typename S::memory &shared)
+{
+    constexpr int COUNT = S::TILE_M * S::TILE_N;
+    const auto is_odd = [](float x) { return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u; };
+    bool found = false;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < COUNT; i += S::THREADS)
+        found = found || is_odd(*shared.sum(i / S::TILE_N, i % S::TILE_N));
+    if (!__syncthreads_or(found))
+        return;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < COUNT; i += S::THREADS) {
+        float *sum = shared.sum(i / S::TILE_N, i % S::TILE_N);
+        const int m = b.m + i / S::TILE_N, n = b.n + i % S::TILE_N;
+        if (is_odd(*sum) && m < S::m_of(p) && n < S::n_of(p))
+            *sum = linear_sum<S>(p, m, S::column_of(p, n));
+    }
+    __syncthreads(); // before anybody reads
+}
+
+// --- all of it -----------------------------------------------------------------------------------
+
+template <class C> struct linear_block {
+    using shape = linear_shape<C>;
+    using params = typename shape::params;
+    static constexpr int THREADS = shape::THREADS, SHARED_BYTES = shape::SHARED_BYTES;
+
+    // Tile number `tile` of y; with MAY_SPLIT, part number `part` of p.splits of its k. All THREADS
+    // threads call it, with SHARED_BYTES of shared memory at a multiple of 128 bytes. The threads
+    // leave one by one, while others still read there: before they use that memory again, as for
+    // another tile, they need __syncthreads.
+    static __device__ __forceinline__ void run(const params &p, int tile, int part,
+                                               unsigned char *shared)
+    {
+        const linear_place b = shape::place_of(p, tile, part);
+        const typename shape::memory memory = {shared};
+        linear_loader<shape> from(p, b, memory);
+        {
+            typename linear_multiplier<shape>::type product;
+            product.run(from, (b.end - b.begin + shape::TILE_K - 1) / shape::TILE_K);
+            product.put(memory);
+        }
+        if constexpr (C::MAY_SPLIT)
+            if (p.splits > 1 && !linear_splits<shape>{p, b, memory}.join())
+                return;
+        if constexpr (C::ARITHMETIC == LINEAR_SPLIT_TF32 || C::ARITHMETIC == LINEAR_SPLIT_BF16)
+            linear_repair<shape>(p, b, memory);
+        if (C::VECTOR_WIDTH > 1 && p.vector > 1)
+            linear_finish<shape, C::VECTOR_WIDTH>(p, b, memory);
+        else
+            linear_finish<shape, 1>(p, b, memory);
+    }
+};
+
+} // namespace fajit
+
+#endif

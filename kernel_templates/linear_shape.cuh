@@ -1,0 +1,164 @@
+// What all of linear.cuh works on, made of the constants C of an instance: the launch parameters, the
+// order of columns, the place of a block, and shared memory.
+#ifndef FAJIT_LINEAR_SHAPE_CUH
+#define FAJIT_LINEAR_SHAPE_CUH
+
+#include "fajit/dtype.cuh"
+#include "fajit/phase.cuh"
+#include "fajit/tile.cuh"
+
+namespace fajit {
+
+inline constexpr int LINEAR_FMA = 0, LINEAR_WHOLE = 1, LINEAR_SPLIT_TF32 = 2,
+                     LINEAR_SPLIT_BF16 = 3;                                  // ARITHMETIC
+inline constexpr int LINEAR_SILU = 1, LINEAR_GELU = 2, LINEAR_GELU_TANH = 3; // ACTIVATION
+inline constexpr int LINEAR_SCALE_TENSOR = 1, LINEAR_SCALE_ROW = 2;          // SCALES
+inline constexpr int LINEAR_ROTATE_HALF = 1, LINEAR_ROTATE_INTERLEAVED = 2;  // ROTATION
+inline constexpr int LINEAR_ROTATED_ALL = 0, LINEAR_ROTATED_GIVEN = -1;      // ROTATED
+
+template <class T> struct linear_rows {
+    T *data;
+    i64 stride; // elements between rows
+};
+
+// Mirrored by linear_kernel_params in src/ops/linear.h.
+template <class Element, class Addend, class Output> struct linear_params {
+    linear_rows<const Element> x, w;
+    linear_rows<Output> y[3]; // parts of the columns
+    linear_rows<const Output> residual;
+    const Addend *bias;
+    const void *row_of;     // [m]
+    i64 row_count;          // of the outputs
+    const void *positions;  // [m]; null: position_offset and up
+    const float *cos, *sin; // [max_position, ROTARY_DIM / 2]
+    const float *inv_freq;  // [ROTARY_DIM / 2]
+    const float *x_scale, *w_scale;
+    unsigned *errors;    // may be null
+    float *partial;      // [tiles, splits, TILE_M TILE_N]
+    unsigned *arrived;   // [tiles], zero before and after each launch
+    frequency_rule rule; // unless RULE_BAKED
+    int m, n, k;
+    int x_width, w_width; // bytes of a copy: 16, 4, or one element
+    int vector;           // VECTOR_WIDTH, or 1
+    int splits, split_k;  // parts of k, and their size, a multiple of TILE_K
+    int max_position, position_offset;
+    int seqlen;  // rows after which positions that are not given begin again; 0: never
+    int rotated; // columns that are heads to rotate, the first ones, with LINEAR_ROTATED_GIVEN
+};
+
+// Where a block works.
+struct linear_place {
+    int m, n;       // first row of x, first column in the tiles' order
+    int begin, end; // its part of k
+    int tile, part; // numbers of the tile, and of the part
+};
+
+// S of everything below and in the other headers: the constants, and what follows from them.
+template <class C> struct linear_shape : C {
+    using Element = typename C::Element;
+    using Output = typename C::Output;
+    using params = linear_params<Element, typename C::Addend, Output>;
+
+    static constexpr bool HALF = C::ROTATION == LINEAR_ROTATE_HALF;
+    static constexpr bool INTERLEAVED = C::ROTATION == LINEAR_ROTATE_INTERLEAVED;
+    static constexpr bool ROTATES = HALF || INTERLEAVED;
+    static constexpr int HEAD = C::HEAD_DIM ? C::HEAD_DIM : 1;
+    static constexpr int THREADS = 32 * C::WARPS_M * C::WARPS_N * C::WARPS_K;
+
+    static __device__ __forceinline__ int m_of(const params &p)
+    {
+        return C::M ? C::M : p.m;
+    }
+
+    static __device__ __forceinline__ int n_of(const params &p)
+    {
+        return C::N ? C::N : p.n;
+    }
+
+    static __device__ __forceinline__ int k_of(const params &p)
+    {
+        return C::K ? C::K : p.k;
+    }
+
+    // --- columns ---------------------------------------------------------------------------------
+
+    static __device__ __forceinline__ bool is_rotated(const params &p, int column)
+    {
+        if constexpr (!ROTATES)
+            return false;
+        const int heads = C::ROTATED == LINEAR_ROTATED_GIVEN ? p.rotated : C::ROTATED;
+        return (C::ROTATED == LINEAR_ROTATED_ALL || column < heads) &&
+               column % HEAD < C::ROTARY_DIM;
+    }
+
+    // Column of y, and row of w, from the tiles' order of columns.
+    static __device__ __forceinline__ int column_of(const params &p, int in_tiles)
+    {
+        if (!HALF || !is_rotated(p, in_tiles))
+            return in_tiles;
+        const int at = in_tiles % HEAD;
+        return in_tiles - at + at / 2 + (at % 2 ? C::ROTARY_DIM / 2 : 0);
+    }
+
+    // --- shared memory ---------------------------------------------------------------------------
+
+    static constexpr int TILE_K = 128 / static_cast<int>(sizeof(Element)); // a row is all 32 banks
+    using x_tile = tile<Element, C::TILE_M, TILE_K>;
+    using w_tile = tile<Element, C::TILE_N, TILE_K>;
+    static constexpr int STAGE_BYTES = x_tile::bytes + w_tile::bytes;
+    // Of sums, as float32. The distance of rows is 8 mod 32 banks, so that the 4 rows of 8 that half
+    // a warp writes at once lie apart.
+    static constexpr int SUM_STRIDE = C::TILE_N + 8 + (C::TILE_N % 32 ? 32 - C::TILE_N % 32 : 0);
+    static constexpr int RING_BYTES = C::STAGES * STAGE_BYTES;
+    static constexpr int SUM_BYTES = C::TILE_M * SUM_STRIDE * 4;
+    static constexpr int SHARED_BYTES = RING_BYTES > SUM_BYTES ? RING_BYTES : SUM_BYTES;
+    static_assert(C::STAGES >= 2, "one tile is loaded while another is multiplied");
+
+    // STAGES tiles of x and w, then, in their place, the tile's sums. `base`: a multiple of 16 bytes.
+    struct memory {
+        unsigned char *base;
+
+        __device__ __forceinline__ x_tile x(int stage) const
+        {
+            return {base + stage * STAGE_BYTES};
+        }
+
+        __device__ __forceinline__ w_tile w(int stage) const
+        {
+            return {x(stage).data + x_tile::bytes};
+        }
+
+        __device__ __forceinline__ float *sum(int row, int column) const
+        {
+            return reinterpret_cast<float *>(base) + row * SUM_STRIDE + column;
+        }
+    };
+
+    // --- the block's place -----------------------------------------------------------------------
+
+    // Tiles follow each other down RASTER rows of them at a time, so that what neighbouring blocks
+    // read stays in the L2 cache.
+    static constexpr int RASTER = 8;
+
+    static __device__ __forceinline__ linear_place place_of(const params &p, int tile, int part)
+    {
+        const int tiles_m = (m_of(p) + C::TILE_M - 1) / C::TILE_M;
+        const int tiles_n = (n_of(p) + C::TILE_N - 1) / C::TILE_N;
+        const int band = tile / (RASTER * tiles_n) * RASTER;
+        const int height = min(tiles_m - band, RASTER), in_band = tile - band * tiles_n;
+        linear_place b{};
+        b.m = (band + in_band % height) * C::TILE_M;
+        b.n = in_band / height * C::TILE_N;
+        b.tile = tile;
+        b.part = part;
+        b.begin = C::MAY_SPLIT ? part * p.split_k : 0;
+        b.end = C::MAY_SPLIT ? static_cast<int>(min(static_cast<i64>(b.begin) + p.split_k,
+                                                    static_cast<i64>(k_of(p))))
+                             : k_of(p);
+        return b;
+    }
+};
+
+} // namespace fajit
+
+#endif

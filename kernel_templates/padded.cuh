@@ -1,0 +1,110 @@
+// Tiles in shared memory whose rows have padding behind them, for what tile.cuh has no place for: rows
+// of any length, copies that may be as narrow as an element, and a right factor with one row for each
+// k, as weights [in, out] lie. multiply.cuh takes steps of k from them as it does from its own tiles.
+#ifndef FAJIT_PADDED_CUH
+#define FAJIT_PADDED_CUH
+
+#include "fajit/copy.cuh"
+#include "fajit/dtype.cuh"
+#include "fajit/ldmatrix.cuh"
+#include "fajit/multiply.cuh"
+#include "fajit/tile.cuh"
+
+namespace fajit {
+
+// Elements from one row to the next, such that a warp's accesses meet no bank twice: ldmatrix reads
+// rows of a left factor, whose columns are a multiple of 32 bytes.
+template <class T> __host__ __device__ constexpr int padded_left(int columns)
+{
+    return columns + 16 / static_cast<int>(sizeof(T));
+}
+
+// Of a right factor, with a multiple of 8 columns, 8 neighbours of 4 rows are read at once in
+// float32; in 16 bits ldmatrix reads 8 of 8 rows.
+__host__ __device__ constexpr int padded_right(int columns)
+{
+    return columns % 16 ? columns : columns + 8;
+}
+
+// --- copies --------------------------------------------------------------------------------------
+
+// BYTES to `to`, of which the first `valid` are read; the others become zero. Less than 4 bytes go
+// through a register.
+template <int BYTES, class T>
+__device__ __forceinline__ void copy_piece(T *to, const T *from, int valid)
+{
+    if constexpr (BYTES >= 4) {
+        copy_async<BYTES>(to, from, static_cast<unsigned>(valid));
+    } else {
+        chunk<BYTES> x{};
+        if (valid)
+            x = load_constant<BYTES>(from);
+        *reinterpret_cast<unsigned short *>(to) = static_cast<unsigned short>(x.word[0]);
+    }
+}
+
+// Starts to copy ROWS x COLUMNS elements in accesses of BYTES, by THREADS threads. `source(row,
+// column)` is a tile_source: where to read, and how many elements there are from there on: any number,
+// negative ones too. copy_commit is left to the caller.
+template <int BYTES, int ROWS, int COLUMNS, int THREADS, class T, class Source>
+__device__ __forceinline__ void copy_padded_by(T *to, int row_elements, Source source)
+{
+    constexpr int width = BYTES / static_cast<int>(sizeof(T)), each = COLUMNS / width;
+    constexpr int count = ROWS * each, rounds = (count + THREADS - 1) / THREADS;
+    constexpr bool stays = THREADS % each == 0; // a thread in its column
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll(BYTES == 16 ? 2 : 1)
+    for (int i = 0; i < rounds; i++) {
+        const int n = thread + i * THREADS;
+        if (count % THREADS && n >= count)
+            break;
+        const int row = stays ? thread / each + i * (THREADS / each) : n / each;
+        const int column = (stays ? thread : n) % each * width;
+        const tile_source<T> x = source(row, column);
+        const int valid = max(0, min(x.valid, width));
+        copy_piece<BYTES>(to + row * row_elements + column, x.from,
+                          valid * static_cast<int>(sizeof(T)));
+    }
+}
+
+// The same in accesses of `bytes`: 16, 4, or an element's.
+template <int ROWS, int COLUMNS, int THREADS, class T, class Source>
+__device__ __forceinline__ void copy_padded(T *to, int row_elements, int bytes, Source source)
+{
+    constexpr int element = sizeof(T);
+    if (bytes == 16)
+        copy_padded_by<16, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+    else if (element == 4 || bytes == 4)
+        copy_padded_by<4, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+    else
+        copy_padded_by<element, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+}
+
+// --- steps of k ----------------------------------------------------------------------------------
+
+// 16 rows, from `from` on: its rows are `row_elements` apart, and the step begins in its column.
+template <class T>
+__device__ __forceinline__ void load_left(step_a<T> &to, const T *from, int row_elements)
+{
+    const lane_rows mine = lane_rows_of_a();
+    ldmatrix(to.word,
+             from + mine.row * row_elements + mine.chunk * (16 / static_cast<int>(sizeof(T))));
+}
+
+// 8 columns, from `from` on: its rows are those of the step.
+template <class T>
+__device__ __forceinline__ void load_right(step_b<T> &to, const T *from, int row_elements)
+{
+    const int lane = static_cast<int>(lane_index());
+    if constexpr (sizeof(T) == 2) {
+        ldmatrix_trans(to.word, from + lane % 16 * row_elements);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            to.word[i] = __float_as_uint(from[(lane % 4 + 4 * i) * row_elements + lane / 4]);
+    }
+}
+
+} // namespace fajit
+
+#endif
