@@ -17,6 +17,8 @@ typedef struct gpu_case {
     unsigned char *memory[16], *back[16]; /* back: what was downloaded last */
     size_t bytes[16];
     int shift[16];
+    unsigned char *workspace; /* zero before the first launch, between red zones */
+    size_t workspace_bytes;
     char shape[160]; /* of the launch, for messages */
 } gpu_case;
 
@@ -83,9 +85,25 @@ static inline void *gpu_case_result(const gpu_case *g, const char *name)
     return gpu_case_at(g, gpu_case_index(g, name));
 }
 
+/* What the launch asks for, once for all launches of the case. */
+static inline void gpu_case_give_workspace(gpu_case *g, const fa_kernel *kernel)
+{
+    size_t bytes = 0;
+    cr_assert_eq(fa_workspace_size(kernel, &g->c.args, &bytes), FA_OK, "%s", fa_last_error());
+    if (!bytes || g->workspace)
+        return;
+    g->workspace = gpu_alloc(bytes + 2 * CASE_ZONE);
+    g->workspace_bytes = bytes;
+    gpu_fill(g->workspace, CASE_ZONE_BYTE, bytes + 2 * CASE_ZONE);
+    gpu_fill(g->workspace + CASE_ZONE, 0, bytes);
+    g->c.args.workspace = g->workspace + CASE_ZONE;
+    g->c.args.workspace_bytes = bytes;
+}
+
 static inline void gpu_case_launch(gpu_case *g, const fa_kernel *kernel)
 {
     const char *why = NULL;
+    gpu_case_give_workspace(g, kernel);
     cr_assert_eq(fa_launch(kernel, &g->c.args, NULL), FA_OK, "%s", fa_last_error());
     cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
     gpu_case_download(g);
@@ -105,22 +123,45 @@ static inline size_t gpu_case_wrong(const gpu_case *g, size_t i, oracle_verdict 
     return v->bad;
 }
 
+/* Whether a red zone of a tensor was written: `at` is the byte, counted from its beginning. */
+static inline bool gpu_case_zone_written(const gpu_case *g, size_t i, ptrdiff_t *at)
+{
+    const size_t begin = gpu_case_offset(g, i);
+    for (size_t k = 0; k < g->bytes[i]; k++) {
+        k += k == begin ? g->c.tensor[i].bytes : 0;
+        *at = (ptrdiff_t)k - (ptrdiff_t)begin;
+        if (k < g->bytes[i] && g->back[i][k] != CASE_ZONE_BYTE)
+            return true;
+    }
+    return false;
+}
+
+static inline void gpu_case_check_workspace(const gpu_case *g, const char *kernel)
+{
+    unsigned char zone[CASE_ZONE];
+    for (int end = 0; end < 2 && g->workspace_bytes; end++) {
+        gpu_download(zone, g->workspace + (end ? CASE_ZONE + g->workspace_bytes : 0), CASE_ZONE);
+        for (size_t k = 0; k < CASE_ZONE; k++)
+            cr_assert_eq(zone[k], CASE_ZONE_BYTE,
+                         "%s, launched with %s, seed %llu: red zone %s the workspace written",
+                         kernel, g->shape, (unsigned long long)g->c.seed,
+                         end ? "behind" : "in front of");
+    }
+}
+
 static inline void gpu_case_check(gpu_case *g, const fa_kernel *kernel)
 {
     fa_kernel_info_t info = {.size = sizeof info};
     OK(fa_kernel_info(kernel, &info));
+    gpu_case_check_workspace(g, info.name);
     for (size_t i = 0; i < g->c.tensor_count; i++) {
         const oracle_tensor *t = &g->c.tensor[i];
-        const size_t begin = gpu_case_offset(g, i);
         oracle_verdict v;
-        for (size_t k = 0; k < g->bytes[i]; k++) {
-            k += k == begin ? t->bytes : 0;
-            cr_assert(k >= g->bytes[i] || g->back[i][k] == CASE_ZONE_BYTE,
+        ptrdiff_t at = 0;
+        cr_assert_not(gpu_case_zone_written(g, i, &at),
                       "%s, launched with %s, seed %llu: red zone of %s written, byte %td from its "
                       "beginning",
-                      info.name, g->shape, (unsigned long long)g->c.seed, t->name,
-                      (ptrdiff_t)k - (ptrdiff_t)begin);
-        }
+                      info.name, g->shape, (unsigned long long)g->c.seed, t->name, at);
         cr_assert_eq(
             gpu_case_wrong(g, i, &v), 0,
             "%s, launched with %s, seed %llu: %s: %zu of %zu are wrong; the first is %zu: %.9g, "
@@ -144,6 +185,8 @@ static inline void gpu_case_free(gpu_case *g)
             gpu_free(g->memory[i]);
         free(g->back[i]);
     }
+    if (g->workspace)
+        gpu_free(g->workspace);
     g->oracle->free_case(&g->c);
 }
 

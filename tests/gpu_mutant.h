@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "gpu_case.h"
-#include "op.h"
+#include "op_steps.h"
 
 /* A change to one place of a source. */
 typedef struct mutant {
@@ -41,41 +41,80 @@ static inline char *mutant_text(char *text, const mutant *m)
     return result;
 }
 
-/* The copy as a template of its own. `header`, where not NULL, is part of the text that changes,
- * in place of its #include. */
+/* `text` with a device header in place of its first #include, whose guard makes the others empty;
+ * frees `text`. */
+static inline char *mutant_inline(char *text, const char *header)
+{
+    char include[80];
+    snprintf(include, sizeof include, "#include \"%s\"\n", header);
+    char *at = strstr(text, include);
+    cr_assert_not_null(at, "nobody includes %s", header);
+    const char *body = mutant_header(header);
+    const size_t size = strlen(text) + strlen(body) + 1;
+    char *result = malloc(size);
+    cr_assert_not_null(result);
+    snprintf(result, size, "%.*s%s%s", (int)(at - text), text, body, at + strlen(include));
+    free(text);
+    return result;
+}
+
+/* A source as a template of its own, launched as the plan says; frees it. */
+static inline fa_kernel *mutant_compile_text(fa_context *ctx, const fa__plan *plan,
+                                             const char *entry, char *source)
+{
+    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
+                                                         .source = source,
+                                                         .entry = entry,
+                                                         .smem_bytes = plan->smem_dynamic_bytes,
+                                                         .cooperative = plan->flags.cooperative});
+    free(source);
+    return kernel;
+}
+
+/* The copy as a template of its own, as planned for an H200. `header`, where not NULL, is part of the
+ * text that changes, in place of its #include. */
 static inline fa_kernel *mutant_compile(fa_context *ctx, const fa_spec *spec, const char *entry,
                                         const char *header, const mutant *m)
 {
-    char include[80], *source = NULL;
-    cr_assert_eq(fa_render(ctx, spec, FA_TEXT_SOURCE, &source), FA_OK, "%s", fa_last_error());
-    if (header) {
-        snprintf(include, sizeof include, "#include \"%s\"\n", header);
-        source = mutant_text(source, &(mutant){header, include, mutant_header(header)});
-    }
-    source = mutant_text(source, m);
-    fa_kernel *kernel =
-        compile(ctx, &(fa_template_spec){.name = "mutant.cu", .source = source, .entry = entry});
-    free(source);
-    return kernel;
+    char *source = prepared_source(*spec, entry, NULL);
+    fa_spec own = *spec;
+    fa__plan plan;
+    OK(prepare(&own, &plan));
+    source = header ? mutant_inline(source, header) : source;
+    return mutant_compile_text(ctx, &plan, entry, mutant_text(source, m));
+}
+
+/* The workspace of the operation, zero before the first launch. */
+static inline void mutant_give_workspace(const fa__op *op, gpu_case *g)
+{
+    fa_spec spec = g->c.spec;
+    fa__plan plan;
+    size_t bytes = 0;
+    OK(prepare(&spec, &plan));
+    OK(op->workspace(&spec, &plan, H200, &g->c.args, &bytes));
+    g->workspace = gpu_alloc(bytes + 1);
+    gpu_fill(g->workspace, 0, bytes + 1);
+    g->c.args.workspace = g->workspace;
+    g->c.args.workspace_bytes = bytes;
 }
 
 /* Launches the copy with the grid and the parameters that the operation would give its own kernel,
  * and downloads what it left. */
 static inline void mutant_launch(const fa__op *op, gpu_case *g, const fa_kernel *kernel)
 {
-    static const fa__target target = {"sm_90a", 90, 232448};
     static fa__launch_room room;
     fa_spec spec = g->c.spec;
-    fa__plan plan = {0};
+    fa__plan plan;
     fa__launch launch = {0};
     const char *why = NULL;
-    OK(op->validate(&spec, &target));
-    OK(op->plan(&spec, &target, &plan));
+    OK(prepare(&spec, &plan));
     cr_assert_eq(op->launch(&spec, &plan, 4, &g->c.args, &launch, &room), FA_OK, "%s",
                  fa_last_error());
+    cr_assert(launch.function == 0 && !launch.then, "the copy is of the first kernel alone");
     const fa_param param = {launch.params[0], op->param_sizes[0]};
     fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
-    args.tmpl = (fa_template_args){.params = &param, .param_count = 1};
+    args.tmpl =
+        (fa_template_args){.params = &param, .param_count = 1, .smem_bytes = launch.smem_bytes};
     memcpy(args.tmpl.grid, launch.grid, sizeof launch.grid);
     memcpy(args.tmpl.block, launch.block, sizeof launch.block);
     cr_assert_eq(fa_launch(kernel, &args, NULL), FA_OK, "%s", fa_last_error());
@@ -83,8 +122,8 @@ static inline void mutant_launch(const fa__op *op, gpu_case *g, const fa_kernel 
     gpu_case_download(g);
 }
 
-/* Uploads the case, launches the copy on it and counts the elements that are refused in all of its
- * tensors. Frees the case. */
+/* Uploads the case, launches the copy on it and counts what is refused in all of its tensors: elements,
+ * and red zones. Frees the case. */
 static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
 {
     size_t wrong = 0;
@@ -92,7 +131,8 @@ static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel
     mutant_launch(op, g, kernel);
     for (size_t i = 0; i < g->c.tensor_count; i++) {
         oracle_verdict v;
-        wrong += gpu_case_wrong(g, i, &v);
+        ptrdiff_t at = 0;
+        wrong += gpu_case_wrong(g, i, &v) + gpu_case_zone_written(g, i, &at);
     }
     gpu_case_free(g);
     fa_kernel_release(kernel);

@@ -36,4 +36,25 @@ static inline fa_context *open_offline(const char *arch, int *nvrtc)
     return ctx;
 }
 
+/* It compiles without a warning, spills nothing and keeps within the limits. */
+static inline void compile_instance(fa_context *ctx, const fa_spec *spec, int most_registers,
+                                    uint32_t most_smem_bytes)
+{
+    fa_kernel *kernel = NULL;
+    fa_kernel_info_t info = {.size = sizeof info};
+    cr_expect_eq(fa_compile(ctx, spec, &kernel), FA_OK, "%s", fa_last_error());
+    if (!kernel)
+        return;
+    cr_expect_eq(fa_kernel_info(kernel, &info), FA_OK, "%s", fa_last_error());
+    cr_expect_eq(info.spill_bytes, 0u, "%s on %s spills %u bytes\n%s", info.name, info.arch,
+                 info.spill_bytes, info.log);
+    cr_expect(info.registers > 0 && info.registers <= most_registers,
+              "%s on %s: %d registers, not %d", info.name, info.arch, info.registers,
+              most_registers);
+    cr_expect_leq(info.smem_bytes, most_smem_bytes);
+    cr_expect_gt(info.cubin_bytes, 0u);
+    cr_expect_null(strstr(info.log, "warning"), "%s on %s:\n%s", info.name, info.arch, info.log);
+    fa_kernel_release(kernel);
+}
+
 #endif

@@ -13,15 +13,20 @@
 static const fa__target target = {"sm_90a", 90, 232448};
 #define H200 132 /* multiprocessors */
 
-/* Checks the spec, fills its defaults and plans it for an H200. */
-static inline fa_status prepare(fa_spec *spec, fa__plan *plan)
+/* Checks the spec, fills its defaults and plans it. */
+static inline fa_status prepare_for(fa_spec *spec, fa__plan *plan, const fa__target *on)
 {
     const fa__op *op = fa__op_find(spec->op);
     *plan = (fa__plan){0};
     fa_status status = fa__spec_check_table(op, spec);
     if (!status)
-        status = op->validate(spec, &target);
-    return status ? status : op->plan(spec, &target, plan);
+        status = op->validate(spec, on);
+    return status ? status : op->plan(spec, on, plan);
+}
+
+static inline fa_status prepare(fa_spec *spec, fa__plan *plan)
+{
+    return prepare_for(spec, plan, &target);
 }
 
 /* The text that NVRTC would get, to be freed. */

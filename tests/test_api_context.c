@@ -262,7 +262,7 @@ Test(api_context, op_info_is_contiguous_from_one)
         cr_expect(info.name && info.name[0] && info.text && info.text[0]);
         op++;
     }
-    cr_expect_eq(op, FA_OP_KV_UPDATE + 1);
+    cr_expect_eq(op, FA_OP_CROSS_ATTENTION + 1);
     EXPECT(fa_op_info((fa_op)op, &info), FA_ERR_UNKNOWN_NAME);
     EXPECT(fa_op_info(FA_OP_NONE, &info), FA_ERR_UNKNOWN_NAME);
 }

@@ -525,6 +525,75 @@ def verify_names_the_sizes_that_count(r):
 
 
 @case
+def lowrank_kv_is_an_operation_like_any_other(r):
+    keys = {p["key"]: p for p in r.run("ops", "lowrank_kv", "--json", code=0).json}
+    assert keys["form"]["values"] == "whole|down|up" and keys["rank"]["alias"] == "R"
+    source = r.run("source", "lowrank_kv", "form=up", "R=48", "G=4", "D=32", code=0).out
+    assert "constexpr int FORM = 2;" in source and "fajit_lowrank_kv" in source
+    refused = r.run("source", "lowrank_kv", "G=4", "D=32", code=1)
+    assert "FA_ERR_SIZE" in refused.err and "rank" in refused.err
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    for plan in "one_launch", "two_launches":
+        result = r.run("verify", "lowrank_kv", "M=20", "R=6", "G=2", "D=4", "B=2", "S=9",
+                       f"plan={plan}", "--emulate", "--json", code=0).json
+        assert result["passed"] is True and result["sizes"]["model_dim"] == 20, result
+
+
+@case
+def linear_is_an_operation_like_any_other(r):
+    keys = {p["key"]: p for p in r.run("ops", "linear", "--json", code=0).json}
+    assert keys["activation"]["values"] == "none|silu|gelu|gelu_tanh" and keys["m"]["alias"] == "M"
+    source = r.run("source", "linear", "dtype=bf16", "N=96", "activation=gelu", code=0).out
+    assert "constexpr int ACTIVATION = 2;" in source and "fajit_linear" in source
+    refused = r.run("source", "linear", "tile_m=48", code=1)
+    assert "FA_ERR_VALUE" in refused.err and "128 x 128" in refused.err
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    for more in (["K=9", "bias=true"], ["K=70", "splits=2"]):  # the second one with a workspace
+        result = r.run("verify", "linear", "M=5", "N=7", "tile_m=16", "tile_n=16", *more,
+                       "--emulate", "--json", code=0).json
+        assert result["passed"] is True and result["sizes"]["n"] == 7, result
+
+
+@case
+def attention_is_an_operation_like_any_other(r):
+    keys = {p["key"]: p for p in r.run("ops", "attention", "--json", code=0).json}
+    assert keys["mask"]["values"] == "full|causal|causal_top_left" and keys["seqlen_k"]["alias"] == "Tk"
+    source = r.run("source", "attention", "D=64", "mask=causal", "dtype=bf16", code=0).out
+    assert "constexpr int MASK = 1;" in source and "fajit_attention" in source
+    refused = r.run("source", "attention", "mask=causal", code=1)
+    assert "FA_ERR_SIZE" in refused.err and "head_dim" in refused.err
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    result = r.run("verify", "attention", "D=16", "B=1", "H=2", "G=1", "Tq=3", "Tk=5", "--emulate",
+                   "--json", code=0).json
+    assert result["passed"] is True and result["sizes"]["seqlen_k"] == 5, result
+
+
+@case
+def cross_attention_is_an_operation_like_any_other(r):
+    keys = {p["key"]: p for p in r.run("ops", "cross_attention", "--json", code=0).json}
+    assert keys["form"]["values"] == "whole|queries|keys" and keys["model_dim"]["alias"] == "C"
+    heads = ["H=4", "G=2", "D=16"]
+    source = r.run("source", "cross_attention", *heads, "form=queries", "mask=causal", code=0).out
+    assert "constexpr int FORM = 1;" in source and "fajit_cross_attention" in source
+    refused = r.run("source", "cross_attention", *heads, "dropout=0.1", code=1)
+    assert "FA_ERR_UNSUPPORTED" in refused.err and "dropout" in refused.err
+    refused = r.run("source", "cross_attention", "H=4", "G=2", code=1)
+    assert "FA_ERR_SIZE" in refused.err and "head_dim" in refused.err
+    sizes = r.run("verify", "cross_attention", *heads, "--json", env=looks_alike()).json["sizes"]
+    assert (sizes["batch"], sizes["seqlen_q"], sizes["seqlen_k"]) == (4, 64, 128), sizes
+    assert sizes["model_dim"] == 256 and "offset_q" not in sizes, sizes
+    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
+        raise Skip("built without the emulator")
+    for more in (["plan=one_launch", "rotation=interleaved"], ["form=keys"], ["form=queries"]):
+        result = r.run("verify", "cross_attention", *heads, "B=1", "C=24", "Tq=3", "Tk=5", *more,
+                       "--emulate", "--json", code=0).json
+        assert result["passed"] is True and result["sizes"]["seqlen_k"] == 5, result
+
+
+@case
 def bench_refuses_to_time_a_wrong_result(r):
     result = r.run("bench", *SMALL_ROPE, env=looks_alike())
     assert result.code == 1 and "its time means nothing" in result.err, result

@@ -134,6 +134,8 @@ static const use uses[] = {
         "cvt.rn.satfinite.e5m2x2.f32"),
     {"store(u, load<1>(x));", "st.global.u8", 0, NULL, 0},
     {"store(u, load_constant<1>(x));", "ld.global.nc.u8", 0, NULL, 0},
+    {"store(u, load_input<1, false>(x));", "ld.global.nc.u8", 0, NULL, 0},
+    {"store(u, load_input<1, true>(x));", "ld.global.u8", 0, NULL, 0},
 };
 
 static void check_ptx(fa_context *ctx, const fa_spec *spec, const use *u, bool expected)

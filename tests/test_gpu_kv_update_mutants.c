@@ -17,7 +17,7 @@ static const fa_kv_update_spec quantized = {.rotation = FA_KV_ROTATE_HALF,
 static const fa_kv_update_spec paged = {
     .cache = FA_KV_BLOCK_TABLE, .in_place = true, .head_dim = 16};
 
-/* In the instantiated source, with rotary.cuh in it. */
+/* In the instantiated source, with rotary.cuh or cache_place.cuh in it. */
 static const struct {
     const fa_kv_update_spec *spec;
     mutant change;
@@ -44,7 +44,8 @@ static const struct {
     {&partial, {"later tokens of other ranks not seen", "my.rank * W;", "my.rank * W + W;"}},
     {&partial, {"padding written", "to.entry = PADDING;", "to.entry = to.position = 0;"}},
     {&stacked,
-     {"positions outside clamped", "to.entry = OUTSIDE;", "to.entry = to.batch * capacity_of(p);"}},
+     {"positions outside clamped", "to.entry = OUTSIDE;",
+      "to.entry = to.batch * capacity_of<Rule>(p);"}},
     {&paged, {"errors not counted", "atomicAdd(p.errors, 1u);", ";"}},
     {&stacked, {"old entries not copied", "old[i].store(to, h.distance);", ";"}},
     {&paged,
@@ -54,12 +55,19 @@ static const struct {
     {&quantized, {"scale of the first head", "SCALES == 2 ? h.first : 0", "0"}},
 };
 
+/* The header whose text is to change, or rotary.cuh. */
+static const char *header_of(const mutant *m)
+{
+    static const char place[] = "fajit/cache_place.cuh";
+    return m->find && strstr(mutant_header(place), m->find) ? place : "fajit/rotary.cuh";
+}
+
 /* Elements that are wrong in all outputs. */
 static size_t run_mutant(fa_context *ctx, const fa_kv_update_spec *kv, const mutant *m)
 {
     const fa_kv_update_spec sizes = kv_sized(*kv, 3, 40, 5, 24);
     const fa_spec spec = kv_spec(kv_bake(*kv, 1));
-    fa_kernel *kernel = mutant_compile(ctx, &spec, "fajit_kv_update", "fajit/rotary.cuh", m);
+    fa_kernel *kernel = mutant_compile(ctx, &spec, "fajit_kv_update", header_of(m), m);
     gpu_case g;
     make_kv(&g, kv_bake(*kv, 1), sizes, NULL, 1);
     return mutant_run(&fa__op_kv_update, &g, kernel);

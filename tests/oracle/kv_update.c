@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "kv_update_sizes.h"
-#include "rotary.h"
 
 /* --- strides --- */
 
@@ -24,70 +23,13 @@ static lattice cache_strides(const oracle_case *c, const fa_tensor *t, int which
 
 /* --- the reference --- */
 
-enum { WRITTEN, SKIPPED, OUTSIDE };
-
-typedef struct target {
-    int64_t outer, entry, position;
-} target;
-
-static int target_of(oracle_case *c, int64_t b, int64_t n, target *to)
+static int target_of(oracle_case *c, int64_t b, int64_t n, oracle_target *to)
 {
-    const fa_kv_update_spec *s = spec_of(c);
-    const fa_kv_update_args *a = &c->args.kv_update;
     const oracle_tensor *positions = oracle_find_tensor(c, "positions");
-    const int64_t token = b * a->tokens + n;
-    int64_t index = 0;
-    to->position = positions ? oracle_index(positions, b * a->positions_stride + n) : 0;
-    if (s->cache == FA_KV_SLOTS) {
-        if (token >= slots_of(c))
-            return SKIPPED;
-        index = oracle_index(oracle_find_tensor(c, "slots"), token);
-    } else {
-        index = to->position;
-    }
-    if (index == -1 || to->position == -1)
-        return SKIPPED;
-    if (index < 0 || index >= capacity(c) || to->position < 0)
-        return OUTSIDE;
-    if (s->rotation && s->angles == FA_ROPE_TABLES && to->position >= a->max_position)
-        return OUTSIDE;
-    to->outer = s->cache == FA_KV_DENSE ? b : index / entries_of(c);
-    to->entry = index % entries_of(c);
-    if (s->cache == FA_KV_BLOCK_TABLE) {
-        const int64_t stride = a->block_table_stride ? a->block_table_stride : a->max_pages;
-        const int32_t *table = oracle_find_tensor(c, "block_table")->host;
-        to->outer = table[b * stride + to->outer];
-    }
-    return to->outer < 0 || to->outer >= outer_of(c) ? OUTSIDE : WRITTEN;
-}
-
-static double frequency(oracle_case *c, int64_t pair)
-{
-    const fa_kv_update_spec *s = spec_of(c);
-    const oracle_tensor *vector = oracle_find_tensor(c, "inv_freq");
-    const int32_t baked = s->scaling.sequence_length;
-    return vector
-               ? (double)((const float *)vector->host)[pair]
-               : oracle_rotary_frequency(s->base, &s->scaling, rotary_dim(c),
-                                         baked ? baked : c->args.kv_update.sequence_length, pair);
-}
-
-static void rotate_row(oracle_case *c, int64_t position, double *row)
-{
-    const fa_kv_update_spec *s = spec_of(c);
-    const int64_t pairs = rotary_dim(c) / 2;
-    const bool tables = s->angles == FA_ROPE_TABLES;
-    const float *cos_table = tables ? oracle_find_tensor(c, "cos")->host : NULL;
-    const float *sin_table = tables ? oracle_find_tensor(c, "sin")->host : NULL;
-    const double factor = tables ? 1 : oracle_rotary_attention_factor(&s->scaling);
-    double cosines[512], sines[512];
-    for (int64_t j = 0; j < pairs; j++) {
-        const double angle = tables ? 0 : (double)position * frequency(c, j);
-        cosines[j] = tables ? (double)cos_table[position * pairs + j] : factor * cos(angle);
-        sines[j] = tables ? (double)sin_table[position * pairs + j] : factor * sin(angle);
-    }
-    oracle_rotary_turn(row, s->rotation == FA_KV_ROTATE_HALF ? FA_ROPE_HALF : FA_ROPE_INTERLEAVED,
-                       rotary_dim(c), cosines, sines);
+    const int64_t stride = c->args.kv_update.positions_stride;
+    const oracle_cache cache = cache_of(c);
+    to->position = positions ? oracle_index(positions, b * stride + n) : 0;
+    return oracle_cache_target(c, &cache, b, n, to);
 }
 
 static float scale_of(oracle_case *c, int which, int64_t head)
@@ -117,8 +59,9 @@ static void write_head(oracle_case *c, const side *x, int64_t from, int64_t to, 
     const char *in = (const char *)x->fresh->host + from * (int64_t)bytes;
     double row[1024];
     oracle_load(spec_of(c)->dtype, row, in, (size_t)dim);
+    const oracle_turn by = turn_of(c);
     if (rotated)
-        rotate_row(c, position, row);
+        oracle_turn_row(c, &by, position, row);
     for (int64_t i = 0; i < dim; i++) {
         oracle_tensor *out = x->out;
         out->exact[to + i] = i >= rotated;
@@ -178,22 +121,16 @@ void oracle_kv_update_expect(oracle_case *c)
     const fa_kv_update_args *a = &c->args.kv_update;
     side sides[2] = {make_side(c, 0), make_side(c, 1)};
     oracle_tensor *errors = oracle_find_tensor(c, "errors");
-    for (size_t i = 0; i < c->tensor_count; i++) {
-        oracle_tensor *t = &c->tensor[i];
-        if (!t->output)
-            continue;
-        memcpy(t->stored, t->host, t->bytes);
-        memset(t->exact, 1, t->count * sizeof *t->exact);
-    }
+    oracle_keep_all(c);
     for (int k = 0; k < 2 && !spec_of(c)->in_place; k++)
         expect_old(c, &sides[k]);
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t n = 0; n < a->tokens; n++) {
-            target to = {0};
+            oracle_target to = {0};
             const int fate = target_of(c, b, n, &to);
-            if (fate == OUTSIDE && errors)
+            if (fate == ORACLE_OUTSIDE && errors)
                 ((uint32_t *)errors->stored)[0]++;
-            for (int k = 0; k < 2 && fate == WRITTEN; k++)
+            for (int k = 0; k < 2 && fate == ORACLE_WRITTEN; k++)
                 for (int64_t h = 0; h < a->heads; h++) {
                     const side *x = &sides[k];
                     write_head(c, x, b * x->in.outer + n * x->in.token + h * x->in.head,
@@ -210,8 +147,8 @@ int64_t oracle_kv_update_written(oracle_case *c)
     int64_t written = 0;
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t n = 0; n < a->tokens; n++) {
-            target to = {0};
-            written += target_of(c, b, n, &to) == WRITTEN;
+            oracle_target to = {0};
+            written += target_of(c, b, n, &to) == ORACLE_WRITTEN;
         }
     return written;
 }

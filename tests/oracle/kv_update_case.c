@@ -25,14 +25,6 @@ static const int64_t extra_defaults[] = {0, 0, 0, 0, 1, 0, 4096};
 _Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == ORACLE_KV_EXTRA_COUNT,
                "one each");
 
-static void make_output(oracle_tensor *t)
-{
-    t->output = true;
-    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
-    t->exact = calloc(t->count ? t->count : 1, sizeof *t->exact);
-    t->stored = calloc(t->bytes ? t->bytes : 1, 1);
-}
-
 static void fill(oracle_tensor *t, uint64_t seed)
 {
     const size_t bytes = t->count ? t->bytes / t->count : 0;
@@ -46,30 +38,11 @@ static void fill(oracle_tensor *t, uint64_t seed)
     }
 }
 
-/* Strides with `pad` elements behind each row, head and batch, and how far they reach. */
-static int64_t pad_strides(fa_tensor *t, bool tokens_first, int64_t outer, int64_t heads,
-                           int64_t tokens, int64_t dim, int64_t pad)
-{
-    lattice l = strides_of(t, tokens_first, heads, tokens, dim);
-    if (pad) {
-        const int64_t inner = dim + pad;
-        l.head = tokens_first ? inner : inner * tokens + pad;
-        l.token = tokens_first ? inner * heads + pad : inner;
-        l.outer = (tokens_first ? l.token * tokens : l.head * heads) + pad;
-        t->stride_batch = l.outer;
-        t->stride_head = l.head;
-        t->stride_token = l.token;
-    }
-    if (!outer || !heads || !tokens)
-        return 0;
-    return (outer - 1) * l.outer + (heads - 1) * l.head + (tokens - 1) * l.token + dim;
-}
-
 static void add_new(oracle_case *c, int which, int64_t pad)
 {
     fa_kv_update_args *a = &c->args.kv_update;
-    const int64_t count = pad_strides(which ? &a->v_new : &a->k_new, true, a->batch, a->heads,
-                                      a->tokens, dim_of(c, which), pad);
+    const int64_t count = oracle_pad_strides(which ? &a->v_new : &a->k_new, true, a->batch,
+                                             a->heads, a->tokens, dim_of(c, which), pad);
     fill(oracle_add_tensor(c, which ? "v_new" : "k_new", spec_of(c)->dtype, count),
          c->seed + (uint64_t)which);
 }
@@ -85,8 +58,9 @@ static oracle_tensor *add_cache_like(oracle_case *c, fa_tensor *view, const char
                                      int64_t pad)
 {
     const bool tokens_first = spec_of(c)->cache_layout == FA_KV_TOKENS_FIRST;
-    const int64_t count = pad_strides(view, tokens_first, outer_of(c), c->args.kv_update.heads,
-                                      entries_of(c), dim_of(c, which), pad);
+    const int64_t count =
+        oracle_pad_strides(view, tokens_first, outer_of(c), c->args.kv_update.heads, entries_of(c),
+                           dim_of(c, which), pad);
     return add_cached(c, name, count);
 }
 
@@ -98,143 +72,48 @@ static void add_caches(oracle_case *c, int64_t pad)
             add_cache_like(c, k ? &a->cache_v : &a->cache_k, k ? "cache_v" : "cache_k", k, pad);
         fill(t, c->seed + 2 + (uint64_t)k);
         if (spec_of(c)->in_place)
-            make_output(t);
+            oracle_keep_output(t);
     }
     if (spec_of(c)->in_place)
         return;
     if (pad) {
-        make_output(add_cache_like(c, &a->k_out, "k_out", 0, pad));
-        make_output(add_cache_like(c, &a->v_out, "v_out", 1, pad));
+        oracle_keep_output(add_cache_like(c, &a->k_out, "k_out", 0, pad));
+        oracle_keep_output(add_cache_like(c, &a->v_out, "v_out", 1, pad));
         return;
     }
-    make_output(add_cached(c, "out",
-                           outer_of(c) * a->heads * entries_of(c) * (dim_of(c, 0) + dim_of(c, 1))));
+    oracle_keep_output(add_cached(
+        c, "out", outer_of(c) * a->heads * entries_of(c) * (dim_of(c, 0) + dim_of(c, 1))));
 }
 
-static int64_t draw(oracle_case *c, uint64_t stream, int64_t i, int64_t limit)
-{
-    const double value = (double)oracle_uniform(c->seed + stream, (uint64_t)i, 0, 1);
-    const int64_t drawn = (int64_t)floor(value * (double)limit);
-    return drawn < limit ? drawn : limit - 1;
-}
-
-/* 0 to count - 1 in an order drawn at random. */
-static int64_t *shuffled(oracle_case *c, uint64_t stream, int64_t count)
-{
-    int64_t *order = malloc((size_t)(count ? count : 1) * sizeof *order);
-    for (int64_t i = 0; i < count && order; i++)
-        order[i] = i;
-    for (int64_t i = count - 1; i > 0 && order; i--) {
-        const int64_t k = draw(c, stream, i, i + 1), swap = order[i];
-        order[i] = order[k];
-        order[k] = swap;
-    }
-    return order;
-}
-
-/* Of 16 tokens two are padding, one lies before and one behind the cache: far behind where the type
- * allows, so that cutting an index to 32 bits is noticed. */
-static int64_t spoil(oracle_case *c, const oracle_tensor *t, int64_t i, int64_t index)
-{
-    switch (draw(c, 20, i, 16)) {
-    case 0:
-    case 1:
-        return -1;
-    case 2:
-        return -2 - i;
-    case 3:
-        return t->bytes / t->count == 4 ? capacity(c) + i : (INT64_C(1) << 32) + index;
-    default:
-        return index;
-    }
-}
-
-/* Entries for `count` tokens of each of `rows` rows, all different when the spec says unique. */
-static bool fill_entries(oracle_case *c, oracle_tensor *t, int64_t rows, int64_t count, bool spoilt)
-{
-    for (int64_t r = 0; r < rows && t->host; r++) {
-        int64_t *order = spec_of(c)->unique ? shuffled(c, 10 + (uint64_t)r, capacity(c)) : NULL;
-        if (spec_of(c)->unique && !order)
-            return false;
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t at = r * count + i;
-            int64_t entry = order ? order[i] : draw(c, 11, at, capacity(c));
-            oracle_set_index(t, at, spoilt ? spoil(c, t, at, entry) : entry);
-        }
-        free(order);
-    }
-    return true;
-}
-
-static bool add_positions(oracle_case *c, const int64_t *extra)
+static bool add_indices(oracle_case *c, const int64_t *extra)
 {
     const fa_kv_update_spec *s = spec_of(c);
-    fa_kv_update_args *a = &c->args.kv_update;
-    const int64_t tokens = (int64_t)a->batch * a->tokens;
+    const oracle_cache cache = cache_of(c);
     const bool slots = s->cache == FA_KV_SLOTS, spoilt = extra[ORACLE_KV_SPOILT] != 0;
-    a->positions_stride = a->tokens;
-    if (slots && !s->rotation)
-        return true;
-    oracle_tensor *t = oracle_add_indices(c, "positions", s->position_type, tokens);
+    c->args.kv_update.positions_stride = cache.tokens;
+    bool filled = true;
     if (!slots)
-        return fill_entries(c, t, a->batch, a->tokens, spoilt);
-    for (int64_t i = 0; i < tokens && t->host; i++)
-        oracle_set_index(t, i, draw(c, 12, i, SLOT_POSITIONS));
-    return true;
+        filled = oracle_add_entries(c, &cache, "positions", s->position_type, spoilt);
+    else if (s->rotation)
+        oracle_add_positions(c, &cache, s->position_type, SLOT_POSITIONS);
+    if (slots)
+        filled = oracle_add_entries(c, &cache, "slots", s->slot_type, spoilt);
+    if (s->cache == FA_KV_BLOCK_TABLE && filled)
+        filled = oracle_add_block_table(c, &cache, spoilt);
+    return filled;
 }
 
-static bool add_slots(oracle_case *c, const int64_t *extra)
-{
-    fa_kv_update_args *a = &c->args.kv_update;
-    if (spec_of(c)->cache != FA_KV_SLOTS)
-        return true;
-    a->slot_count = extra[ORACLE_KV_SLOT_COUNT];
-    oracle_tensor *t = oracle_add_indices(c, "slots", spec_of(c)->slot_type, slots_of(c));
-    return fill_entries(c, t, 1, slots_of(c), extra[ORACLE_KV_SPOILT] != 0);
-}
-
-/* A page for each entry of each table, in random order; some of them outside. */
-static bool add_block_table(oracle_case *c, const int64_t *extra)
-{
-    const fa_kv_update_args *a = &c->args.kv_update;
-    if (spec_of(c)->cache != FA_KV_BLOCK_TABLE)
-        return true;
-    const int64_t count = (int64_t)a->batch * a->max_pages;
-    oracle_tensor *t = oracle_add_indices(c, "block_table", FA_I32, count);
-    int64_t *order = shuffled(c, 30, a->pages);
-    for (int64_t i = 0; i < count && t->host && order; i++) {
-        const bool bad = extra[ORACLE_KV_SPOILT] && draw(c, 31, i, 8) == 0;
-        oracle_set_index(t, i, bad ? (i % 2 ? a->pages : -1) : order[i]);
-    }
-    free(order);
-    return order != NULL;
-}
-
-static void add_tables(oracle_case *c, const int64_t *extra)
+static void add_angles(oracle_case *c, const int64_t *extra)
 {
     const fa_kv_update_spec *s = spec_of(c);
-    fa_kv_update_args *a = &c->args.kv_update;
-    const int64_t pairs = rotary_dim(c) / 2;
-    if (s->rotation && s->angles == FA_ROPE_FREQUENCIES) {
-        float *vector = oracle_add_tensor(c, "inv_freq", FA_F32, pairs)->host;
-        for (int64_t j = 0; j < pairs && vector; j++)
-            vector[j] = oracle_odd_frequency(
-                oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, j), j, pairs);
-    }
-    if (!s->rotation || s->angles != FA_ROPE_TABLES)
-        return;
-    a->max_position = (int32_t)(extra[ORACLE_KV_MAX_POSITION] ? extra[ORACLE_KV_MAX_POSITION]
-                                : s->cache == FA_KV_SLOTS     ? SLOT_POSITIONS
-                                                              : capacity(c));
-    float *cosines = oracle_add_tensor(c, "cos", FA_F32, a->max_position * pairs)->host;
-    float *sines = oracle_add_tensor(c, "sin", FA_F32, a->max_position * pairs)->host;
-    for (int64_t i = 0; i < a->max_position * pairs && cosines && sines; i++) {
-        const double angle =
-            (double)(i / pairs) *
-            oracle_rotary_frequency(s->base, &(fa_rope_scaling){0}, 2 * pairs, 0, i % pairs);
-        cosines[i] = (float)cos(angle);
-        sines[i] = (float)sin(angle);
-    }
+    const oracle_cache cache = cache_of(c);
+    const oracle_turn by = turn_of(c);
+    int64_t rows = extra[ORACLE_KV_MAX_POSITION];
+    if (!rows)
+        rows = s->cache == FA_KV_SLOTS ? SLOT_POSITIONS : oracle_cache_capacity(&cache);
+    if (s->rotation && s->angles == FA_ROPE_TABLES)
+        c->args.kv_update.max_position = (int32_t)rows;
+    oracle_add_angles(c, &by, rows);
 }
 
 /* Scales that bring some values beyond the largest one. */
@@ -249,14 +128,6 @@ static void add_scales(oracle_case *c)
         for (int64_t i = 0; i < count && scale; i++)
             scale[i] = oracle_uniform(c->seed + 40 + (uint64_t)k, (uint64_t)i, 0.001, 0.02);
     }
-}
-
-static void add_errors(oracle_case *c)
-{
-    oracle_tensor *t = oracle_add_indices(c, "errors", FA_I32, 1);
-    if (t->host)
-        *(uint32_t *)t->host = 7; /* what was there is kept */
-    make_output(t);
 }
 
 /* Rounding to storage on top of float32 arithmetic on exact angles; of e4m3 half the distance of
@@ -306,7 +177,9 @@ static const char *problem_of(const oracle_case *c, const int64_t *extra)
                    "cannot be negative or over 2147483647";
     if (extra[ORACLE_KV_SLOT_COUNT] > (int64_t)a->batch * a->tokens)
         return "slot_count cannot be over batch * tokens";
-    if (s->unique && capacity(c) < (s->cache == FA_KV_SLOTS ? slots_of(c) : a->tokens))
+    const oracle_cache cache = cache_of(c);
+    if (s->unique &&
+        oracle_cache_capacity(&cache) < (s->cache == FA_KV_SLOTS ? slots_of(c) : a->tokens))
         return "unique needs an entry for each token: a larger cache_len, pages or max_pages";
     if (s->cache == FA_KV_BLOCK_TABLE && a->pages < (int64_t)a->batch * a->max_pages)
         return "pages cannot be under batch * max_pages";
@@ -377,11 +250,12 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
     for (int k = 0; k < 2; k++)
         add_new(out, k, extra[ORACLE_KV_STRIDE_PAD]);
     add_caches(out, extra[ORACLE_KV_STRIDE_PAD]);
-    const bool filled =
-        add_positions(out, extra) && add_slots(out, extra) && add_block_table(out, extra);
-    add_tables(out, extra);
+    if (extra[ORACLE_KV_SLOT_COUNT] && spec_of(out)->cache == FA_KV_SLOTS)
+        a->slot_count = extra[ORACLE_KV_SLOT_COUNT];
+    const bool filled = add_indices(out, extra);
+    add_angles(out, extra);
     add_scales(out);
-    add_errors(out);
+    oracle_add_errors(out);
     if (!filled || !oracle_has_memory(out)) {
         snprintf(why, why_size, "not enough host memory for this shape");
         oracle_free_tensors(out);

@@ -2,6 +2,7 @@
 #ifndef FAJIT_ORACLE_KV_UPDATE_SIZES_H
 #define FAJIT_ORACLE_KV_UPDATE_SIZES_H
 
+#include "cache.h"
 #include "kv_update.h"
 
 static inline const fa_kv_update_spec *spec_of(const oracle_case *c)
@@ -44,39 +45,40 @@ static inline int64_t entries_of(const oracle_case *c)
     return spec_of(c)->cache == FA_KV_DENSE ? a->cache_len : a->page_size;
 }
 
-/* Entries that a token of this case can go to. */
-static inline int64_t capacity(const oracle_case *c)
-{
-    const fa_kv_update_args *a = &c->args.kv_update;
-    switch (spec_of(c)->cache) {
-    case FA_KV_DENSE:
-        return a->cache_len;
-    case FA_KV_SLOTS:
-        return (int64_t)a->pages * a->page_size;
-    case FA_KV_BLOCK_TABLE:
-        return (int64_t)a->max_pages * a->page_size;
-    }
-    return 0;
-}
-
 static inline int64_t slots_of(const oracle_case *c)
 {
     const fa_kv_update_args *a = &c->args.kv_update;
     return a->slot_count ? a->slot_count : (int64_t)a->batch * a->tokens;
 }
 
-/* Strides in elements as they count. */
-typedef struct lattice {
-    int64_t outer, head, token;
-} lattice;
-
-static inline lattice strides_of(const fa_tensor *t, bool tokens_first, int64_t heads,
-                                 int64_t tokens, int64_t dim)
+static inline oracle_cache cache_of(const oracle_case *c)
 {
-    if (t->stride_batch || t->stride_head || t->stride_token)
-        return (lattice){t->stride_batch, t->stride_head, t->stride_token};
-    return (lattice){heads * tokens * dim, (tokens_first ? 1 : tokens) * dim,
-                     (tokens_first ? heads : 1) * dim};
+    const fa_kv_update_spec *s = spec_of(c);
+    const fa_kv_update_args *a = &c->args.kv_update;
+    const bool limited = s->rotation && s->angles == FA_ROPE_TABLES;
+    return (oracle_cache){.kind = s->cache,
+                          .batch = a->batch,
+                          .tokens = a->tokens,
+                          .outer = outer_of(c),
+                          .entries = entries_of(c),
+                          .max_pages = a->max_pages,
+                          .table_stride =
+                              a->block_table_stride ? a->block_table_stride : a->max_pages,
+                          .slot_count = slots_of(c),
+                          .max_position = limited ? a->max_position : 0,
+                          .unique = s->unique};
+}
+
+static inline oracle_turn turn_of(const oracle_case *c)
+{
+    const fa_kv_update_spec *s = spec_of(c);
+    const int32_t baked = s->scaling.sequence_length;
+    return (oracle_turn){.rotation = s->rotation,
+                         .angles = s->angles,
+                         .base = s->base,
+                         .scaling = &s->scaling,
+                         .dim = rotary_dim(c),
+                         .sequence_length = baked ? baked : c->args.kv_update.sequence_length};
 }
 
 /* Tokens that the reference writes. */

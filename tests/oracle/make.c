@@ -61,6 +61,38 @@ void oracle_free_tensors(oracle_case *c)
     c->tensor_count = 0;
 }
 
+double oracle_element(const oracle_tensor *t, int64_t i)
+{
+    double value = 0;
+    if (t->is_e4m3)
+        return oracle_e4m3_load(((const uint8_t *)t->host)[i]);
+    oracle_load(t->dtype, &value,
+                (const char *)t->host + (size_t)i * oracle_element_bytes(t->dtype), 1);
+    return value;
+}
+
+const float *oracle_floats(oracle_case *c, const char *name)
+{
+    const oracle_tensor *t = oracle_find_tensor(c, name);
+    return t ? t->host : NULL;
+}
+
+int64_t oracle_pad_rows(fa_matrix *x, int64_t rows, int64_t columns, int64_t pad)
+{
+    x->stride = pad ? columns + pad : 0;
+    return rows ? (rows - 1) * (columns + pad) + columns : 0;
+}
+
+double *oracle_load_matrix(const oracle_tensor *t, const fa_matrix *x, int64_t rows,
+                           int64_t columns)
+{
+    double *values = calloc((size_t)(rows * columns) + 1, sizeof *values);
+    for (int64_t i = 0; values && i < rows; i++)
+        for (int64_t k = 0; k < columns; k++)
+            values[i * columns + k] = oracle_element(t, i * oracle_row_stride(x, columns) + k);
+    return values;
+}
+
 float oracle_odd_frequency(double plain, int64_t pair, int64_t pairs)
 {
     return (float)(plain / (1 + (double)pair / (double)pairs));

@@ -4,7 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-static const fa_oracle *const oracles[] = {&fa_oracle_rope, &fa_oracle_kv_update};
+#define PI 3.14159265358979323846
+
+static const fa_oracle *const oracles[] = {&fa_oracle_rope,       &fa_oracle_kv_update,
+                                           &fa_oracle_lowrank_kv, &fa_oracle_attention,
+                                           &fa_oracle_linear,     &fa_oracle_cross_attention};
 
 const fa_oracle *oracle_find(fa_op op)
 {
@@ -21,6 +25,13 @@ float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi)
     z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
     z ^= z >> 31;
     return (float)(lo + (hi - lo) * ((double)(z >> 11) * 0x1p-53));
+}
+
+double oracle_normal(uint64_t seed, uint64_t i)
+{
+    const double u = (double)oracle_uniform(seed, 2 * i, 0x1p-25, 1);
+    const double angle = 2 * PI * (double)oracle_uniform(seed, 2 * i + 1, 0, 1);
+    return sqrt(-2 * log(u)) * cos(angle);
 }
 
 /* --- conversions --- */
@@ -86,6 +97,14 @@ void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count)
         else
             to[i] = decode16(h[i], 8, 7);
     }
+}
+
+double oracle_rounded(fa_dtype dtype, double value)
+{
+    char bits[4];
+    oracle_store(dtype, bits, &value, 1);
+    oracle_load(dtype, &value, bits, 1);
+    return value;
 }
 
 /* 4 bits of exponent, 3 of mantissa, bias 7; 0x7f is NaN, 0x7e the largest value, 448. */
@@ -162,13 +181,16 @@ static const char *exact_bits(const oracle_tensor *t, size_t i, size_t element)
 }
 
 /* Error in units of the gate; infinite where the patterns of NaN and infinity differ. */
-static double error_ratio(const oracle_case *c, double actual, double expected)
+static double error_ratio(const oracle_case *c, const oracle_tensor *t, double actual,
+                          double expected)
 {
+    const bool own = t->atol > 0 || t->rtol > 0;
     if (isnan(expected) || isnan(actual))
         return isnan(expected) && isnan(actual) ? 0 : (double)INFINITY;
     if (isinf(expected) || isinf(actual))
         return expected == actual ? 0 : (double)INFINITY;
-    return fabs(actual - expected) / (c->atol + c->rtol * fabs(expected));
+    return fabs(actual - expected) /
+           ((own ? t->atol : c->atol) + (own ? t->rtol : c->rtol) * fabs(expected));
 }
 
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual)
@@ -180,7 +202,7 @@ oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, cons
         const char *bits = exact_bits(t, i, element);
         const double value = load_element(t, at);
         const double expected = bits ? load_element(t, bits) : t->expected[i];
-        double ratio = error_ratio(c, value, expected);
+        double ratio = error_ratio(c, t, value, expected);
         if (bits)
             ratio = memcmp(at, bits, element) ? (double)INFINITY : 0;
         else if (isfinite(ratio) && fabs(value - expected) > verdict.max_abs_error)

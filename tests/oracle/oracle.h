@@ -8,10 +8,14 @@
 
 /* Value i of an input with this seed, in [lo, hi): the generator of tests/golden/cases.json. */
 float oracle_uniform(uint64_t seed, uint64_t i, double lo, double hi);
+/* The same, normally distributed with mean 0 and variance 1 (Box and Muller, "A Note on the
+ * Generation of Random Normal Deviates", 1958). */
+double oracle_normal(uint64_t seed, uint64_t i);
 
 /* Storage conversions, round to nearest even. bytes = elements * size of dtype. */
 void oracle_store(fa_dtype dtype, void *to, const double *from, size_t count);
 void oracle_load(fa_dtype dtype, double *to, const void *from, size_t count);
+double oracle_rounded(fa_dtype dtype, double value); /* stored and loaded */
 /* fp8 e4m3: beyond 448 becomes 448. */
 uint8_t oracle_e4m3_store(double value);
 double oracle_e4m3_load(uint8_t bits);
@@ -36,7 +40,8 @@ typedef struct oracle_tensor {
     bool *exact;  /* outputs: true where the element must have the bits it has in `stored`, whatever
                        `expected` holds; NULL: nowhere */
     void *stored; /* with `exact`: as many elements as host */
-    bool is_e4m3; /* 8-bit elements */
+    bool is_e4m3; /* 8-bit elements; dtype does not count */
+    double atol, rtol; /* a gate of its own; both 0: the case's */
 } oracle_tensor;
 
 typedef struct oracle_case {
@@ -57,7 +62,8 @@ typedef struct fa_oracle {
      * "stride_pad"): NULL-terminated names, each an int64. */
     const char *const *extra_names;
     const int64_t *extra_defaults;
-    /* Whether a size of that name, a dimension or an extra one, counts with this spec. */
+    /* Whether a size of that name, a dimension or an extra one, counts with this spec. NULL: all
+     * of them do. */
     bool (*uses_size)(const fa_spec *spec, const char *name);
     /* Fills everything: `sizes` is a spec whose dimensions are all set (the shape of this case),
      * `spec` the one to compile (some of them maybe dynamic). false, with a message in `why`, when
@@ -88,7 +94,11 @@ typedef struct oracle_verdict {
 } oracle_verdict;
 oracle_verdict oracle_compare(const oracle_case *c, const oracle_tensor *t, const void *actual);
 
-extern const fa_oracle fa_oracle_rope;      /* tests/oracle/rope_case.c */
-extern const fa_oracle fa_oracle_kv_update; /* tests/oracle/kv_update_case.c */
+extern const fa_oracle fa_oracle_rope;            /* tests/oracle/rope_case.c */
+extern const fa_oracle fa_oracle_kv_update;       /* tests/oracle/kv_update_case.c */
+extern const fa_oracle fa_oracle_lowrank_kv;      /* tests/oracle/lowrank_kv_case.c */
+extern const fa_oracle fa_oracle_attention;       /* tests/oracle/attention_case.c */
+extern const fa_oracle fa_oracle_linear;          /* tests/oracle/linear.c */
+extern const fa_oracle fa_oracle_cross_attention; /* tests/oracle/cross_attention_case.c */
 
 #endif

@@ -84,6 +84,27 @@ double oracle_rotary_attention_factor(const fa_rope_scaling *s)
     return given(s->attention_factor, s->kind == FA_ROPE_YARN ? 0.1 * log(s->factor) + 1 : 1);
 }
 
+void oracle_rotary_angles(const oracle_angles *a, int64_t position, double *cosines, double *sines)
+{
+    const int64_t pairs = a->rotary_dim / 2;
+    const bool inside = position >= 0 && position < a->max_position;
+    const double factor = oracle_rotary_attention_factor(a->scaling);
+    for (int64_t j = 0; j < pairs; j++) {
+        if (a->cos) {
+            cosines[j] = inside ? (double)a->cos[position * pairs + j] : (double)NAN;
+            sines[j] = inside ? (double)a->sin[position * pairs + j] : (double)NAN;
+            continue;
+        }
+        const double angle =
+            (double)position * (a->inv_freq
+                                    ? (double)a->inv_freq[j]
+                                    : oracle_rotary_frequency(a->base, a->scaling, a->rotary_dim,
+                                                              a->sequence_length, j));
+        cosines[j] = factor * cos(angle);
+        sines[j] = factor * sin(angle);
+    }
+}
+
 void oracle_rotary_turn(double *head, fa_rope_style style, int64_t rotary_dim,
                         const double *cosines, const double *sines)
 {

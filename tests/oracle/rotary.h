@@ -11,6 +11,19 @@ double oracle_rotary_frequency(double base, const fa_rope_scaling *s, int64_t ro
 
 double oracle_rotary_attention_factor(const fa_rope_scaling *s);
 
+/* Where an operation takes its angles from. */
+typedef struct oracle_angles {
+    double base;
+    const fa_rope_scaling *scaling;
+    int64_t rotary_dim, sequence_length;
+    const float *inv_freq;  /* NULL: of base and scaling */
+    const float *cos, *sin; /* NULL: computed */
+    int64_t max_position;   /* rows of these tables */
+} oracle_angles;
+
+/* Of each pair of a head at this position, with the attention factor; NaN outside the tables. */
+void oracle_rotary_angles(const oracle_angles *a, int64_t position, double *cosines, double *sines);
+
 /* Turns the first rotary_dim elements of a head by one cosine and sine for each pair. */
 void oracle_rotary_turn(double *head, fa_rope_style style, int64_t rotary_dim,
                         const double *cosines, const double *sines);

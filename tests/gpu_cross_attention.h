@@ -1,0 +1,115 @@
+/* What the tests of cross_attention on a device share. */
+#ifndef GPU_CROSS_ATTENTION_H
+#define GPU_CROSS_ATTENTION_H
+
+#include "cross_attention_spec.h"
+#include "gpu_case.h"
+#include "oracle/cross_attention.h"
+
+/* Sizes are given with each launch: kernels that many tests share. */
+#define CROSS_DYNAMIC                                                                              \
+    .rotation = FA_KV_ROTATE_INTERLEAVED, .heads_q = 4, .heads_k = 2, .head_dim = 32
+static const fa_cross_attention_spec cross_dynamic[] = {
+    {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH}, {CROSS_DYNAMIC, .plan = FA_CROSS_FEW_LAUNCHES}};
+
+/* The spec with these sizes baked: what a case is made of. */
+static inline fa_cross_attention_spec cross_sized(fa_cross_attention_spec spec, int batch,
+                                                  int seqlen_q, int seqlen_k, int model_dim)
+{
+    spec.batch = batch;
+    spec.seqlen_q = seqlen_q;
+    spec.seqlen_k = seqlen_k;
+    spec.model_dim = model_dim;
+    return spec;
+}
+
+static inline fa_kernel *compile_cross(fa_context *ctx, fa_cross_attention_spec cross)
+{
+    fa_kernel *kernel = NULL;
+    fa_spec spec = cross_spec(cross);
+    cr_assert_eq(fa_compile(ctx, &spec, &kernel), FA_OK, "%s", fa_last_error());
+    return kernel;
+}
+
+/* Compiles many kernels at once. */
+static inline void warm_cross(fa_context *ctx, const fa_cross_attention_spec *cross, size_t count)
+{
+    fa_spec *specs = malloc(count * sizeof *specs);
+    cr_assert_not_null(specs);
+    for (size_t i = 0; i < count; i++)
+        specs[i] = cross_spec(cross[i]);
+    cr_assert_eq(fa_warm(ctx, specs, count, NULL, NULL), FA_OK, "%s", fa_last_error());
+    free(specs);
+}
+
+static inline void make_cross(gpu_case *g, fa_cross_attention_spec cross,
+                              fa_cross_attention_spec sizes, const int64_t *extra, uint64_t seed)
+{
+    fa_spec spec = cross_spec(cross), all = cross_spec(sizes);
+    gpu_case_make(g, &spec, &all, extra, seed);
+    const fa_cross_attention_args *a = &g->c.args.cross_attention;
+    snprintf(g->shape, sizeof g->shape, "B=%d Tq=%d Tk=%d C=%d", a->batch, a->seqlen_q, a->seqlen_k,
+             a->model_dim);
+}
+
+/* Gives the case a workspace of just the size that it asks for, between red zones, zero before the
+ * first launch. */
+static inline void give_zoned_workspace(gpu_case *g, const fa_kernel *kernel)
+{
+    size_t bytes = 0;
+    OK(fa_workspace_size(kernel, &g->c.args, &bytes));
+    if (!bytes)
+        return;
+    unsigned char *memory = gpu_alloc(bytes + 2 * CASE_ZONE);
+    gpu_fill(memory, CASE_ZONE_BYTE, bytes + 2 * CASE_ZONE);
+    gpu_fill(memory + CASE_ZONE, 0, bytes);
+    g->workspace = memory;
+    g->c.args.workspace = memory + CASE_ZONE;
+    g->c.args.workspace_bytes = bytes;
+}
+
+static inline void check_workspace_zones(const gpu_case *g)
+{
+    unsigned char zone[CASE_ZONE];
+    for (int end = 0; end < 2 && g->workspace; end++) {
+        const size_t offset = end ? CASE_ZONE + g->c.args.workspace_bytes : 0;
+        gpu_download(zone, (unsigned char *)g->workspace + offset, CASE_ZONE);
+        for (size_t i = 0; i < CASE_ZONE; i++)
+            cr_assert_eq(zone[i], CASE_ZONE_BYTE, "%s: red zone of the workspace", g->shape);
+    }
+}
+
+/* Uploads, launches and checks a case; the workspace stays as the launch leaves it. */
+static inline void run_cross_case(gpu_case *g, const fa_kernel *kernel)
+{
+    if (!g->workspace)
+        give_zoned_workspace(g, kernel);
+    gpu_case_run(g, kernel);
+    check_workspace_zones(g);
+}
+
+/* Everything at once, with a kernel that is there. */
+static inline void run_cross(const fa_kernel *kernel, fa_cross_attention_spec cross,
+                             fa_cross_attention_spec sizes, const int64_t *extra, uint64_t seed)
+{
+    gpu_case g;
+    make_cross(&g, cross, sizes, extra, seed);
+    run_cross_case(&g, kernel);
+    gpu_case_free(&g);
+}
+
+static inline oracle_tensor *tensor_of(gpu_case *g, const char *name)
+{
+    return &g->c.tensor[gpu_case_index(g, name)];
+}
+
+/* A copy of an output as it came back, to be freed. */
+static inline void *keep_result(const gpu_case *g, const char *name)
+{
+    const size_t i = gpu_case_index(g, name);
+    void *copy = malloc(g->c.tensor[i].bytes);
+    cr_assert_not_null(copy);
+    return memcpy(copy, gpu_case_at(g, i), g->c.tensor[i].bytes);
+}
+
+#endif

@@ -1,0 +1,419 @@
+/* Seldom cases of cross_attention on a device: ragged lengths, sizes, no keys, large scores, every
+ * alignment, the workspace, graphs, results that may not depend on anything else. */
+#include <math.h>
+
+#include "gpu_cross_attention.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define HALF FA_KV_ROTATE_HALF
+#define PAIRS FA_KV_ROTATE_INTERLEAVED
+
+/* Compiles, runs one case of these sizes and forgets. */
+static void run_sizes(fa_context *ctx, fa_cross_attention_spec spec, int batch, int seqlen_q,
+                      int seqlen_k, int model_dim, const int64_t *extra)
+{
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    run_cross(kernel, spec, cross_sized(spec, batch, seqlen_q, seqlen_k, model_dim), extra, 1);
+    fa_kernel_release(kernel);
+}
+
+/* --- sizes --- */
+
+static void run_lengths(fa_cross_attention_spec spec)
+{
+    static const int queries[] = {1, 3, 63, 64, 65}, keys[] = {1, 31, 127, 128, 129};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    for (int n = 0; n < 25; n++)
+        run_cross(kernel, spec, cross_sized(spec, 1 + n % 2, queries[n % 5], keys[n / 5], 40), NULL,
+                  (uint64_t)n + 1);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, lengths_in_one_launch)
+{
+    run_lengths(cross_dynamic[0]);
+}
+
+Test(gpu_cross_attention_edges, lengths_in_few_launches)
+{
+    run_lengths(cross_dynamic[1]);
+}
+
+Test(gpu_cross_attention_edges, lengths_bf16)
+{
+    run_lengths((fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_BF16});
+}
+
+/* Any model_dim by one kernel. */
+Test(gpu_cross_attention_edges, ragged_model_dims)
+{
+    static const int dims[] = {1, 2, 31, 32, 33, 100, 257};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2; i++) {
+        fa_kernel *kernel = compile_cross(ctx, cross_dynamic[i]);
+        for (size_t n = 0; n < COUNT(dims); n++)
+            run_cross(kernel, cross_dynamic[i], cross_sized(cross_dynamic[i], 1, 5, 9, dims[n]),
+                      NULL, n + 1);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* As models have them: model_dim is heads * head_dim, and baked. */
+static void run_model_dims(const int *dims, size_t count, fa_dtype dtype, int head_dim)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2 * count; i++) {
+        const fa_cross_attention_spec spec = {.dtype = dtype,
+                                              .rotation = PAIRS,
+                                              .plan = (fa_cross_plan)(1 + i % 2),
+                                              .model_dim = dims[i / 2],
+                                              .heads_q = dims[i / 2] / head_dim,
+                                              .heads_k = dims[i / 2] / head_dim,
+                                              .head_dim = head_dim};
+        run_sizes(ctx, spec, 2, 33, 65, dims[i / 2], NULL);
+    }
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, model_dim_128)
+{
+    run_model_dims((const int[]){128}, 1, FA_F32, 32);
+}
+
+Test(gpu_cross_attention_edges, large_model_dims_f32)
+{
+    run_model_dims((const int[]){256, 512, 1024, 2048}, 4, FA_F32, 64);
+}
+
+Test(gpu_cross_attention_edges, large_model_dims_bf16)
+{
+    run_model_dims((const int[]){256, 512, 1024, 2048}, 4, FA_BF16, 128);
+}
+
+/* Each size of head by both plans, which not every size has. */
+static void run_head_dims(const int *dims, size_t count, fa_dtype dtype)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2 * count; i++) {
+        fa_kernel *kernel = NULL;
+        const fa_cross_attention_spec cross = {.dtype = dtype,
+                                               .rotation = dims[i / 2] % 2 ? FA_KV_ROTATE_NONE
+                                                           : i % 4 < 2     ? HALF
+                                                                           : PAIRS,
+                                               .plan = (fa_cross_plan)(1 + i % 2),
+                                               .heads_q = 2,
+                                               .heads_k = 1,
+                                               .head_dim = dims[i / 2]};
+        const fa_spec spec = cross_spec(cross);
+        const fa_status status = fa_compile(ctx, &spec, &kernel);
+        if (status == FA_ERR_UNSUPPORTED && cross.plan == FA_CROSS_ONE_LAUNCH)
+            continue;
+        cr_assert_eq(status, FA_OK, "%s", fa_last_error());
+        run_cross(kernel, cross, cross_sized(cross, 2, 17, 35, 48), NULL, i + 1);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+static const int head_dims[] = {16, 32, 64, 128, 1, 2, 6, 40, 67, 96, 160, 256};
+
+Test(gpu_cross_attention_edges, head_dims_f32)
+{
+    run_head_dims(head_dims, COUNT(head_dims), FA_F32);
+}
+
+Test(gpu_cross_attention_edges, head_dims_f16)
+{
+    run_head_dims(head_dims, COUNT(head_dims), FA_F16);
+}
+
+Test(gpu_cross_attention_edges, head_dims_bf16)
+{
+    run_head_dims(head_dims, COUNT(head_dims), FA_BF16);
+}
+
+Test(gpu_cross_attention_edges, an_odd_head_dim)
+{
+    run_head_dims((const int[]){5}, 1, FA_F32);
+}
+
+/* --- rows that see nothing --- */
+
+/* Their heads' outputs are 0, so that the output is the bias: spelled out, as the reference says. */
+static void expect_bias(gpu_case *g, int dead)
+{
+    const int rows = g->c.args.cross_attention.seqlen_q, dim = g->c.args.cross_attention.model_dim;
+    const float *out = gpu_case_result(g, "out"), *bias = tensor_of(g, "b_out")->host;
+    for (int i = 0; i < rows; i++)
+        cr_expect_eq(memcmp(out + i * dim, bias, (size_t)dim * 4) == 0, i < dead, "row %d", i);
+}
+
+static void run_dead_rows(fa_context *ctx, fa_cross_attention_spec spec, int seqlen_q, int seqlen_k,
+                          int dead)
+{
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    gpu_case g;
+    make_cross(&g, spec, cross_sized(spec, 1, seqlen_q, seqlen_k, 40), NULL, 1);
+    run_cross_case(&g, kernel);
+    expect_bias(&g, dead);
+    gpu_case_free(&g);
+    fa_kernel_release(kernel);
+}
+
+Test(gpu_cross_attention_edges, K01_K07_rows_before_the_diagonal)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    const fa_cross_attention_spec spec = {CROSS_DYNAMIC, .mask = FA_ATTENTION_CAUSAL,
+                                          .bias_out = true, .plan = FA_CROSS_ONE_LAUNCH};
+    run_dead_rows(ctx, spec, 5, 2, 3);
+    run_dead_rows(ctx, spec, 150, 20, 130);
+    run_dead_rows(ctx, spec, 2, 5, 0);
+    close_device(&f, ctx);
+}
+
+/* Nothing of the keys is looked at. */
+Test(gpu_cross_attention_edges, K50_K53_no_keys)
+{
+    static const fa_cross_attention_spec specs[] = {
+        {CROSS_DYNAMIC, .mask = FA_ATTENTION_CAUSAL, .bias_out = true, .plan = FA_CROSS_ONE_LAUNCH},
+        {CROSS_DYNAMIC, .bias = true, .bias_out = true},
+        {CROSS_DYNAMIC, .bias = true, .bias_out = true, .form = FA_CROSS_QUERIES}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        fa_kernel *kernel = compile_cross(ctx, specs[i]);
+        gpu_case g;
+        make_cross(&g, specs[i], cross_sized(specs[i], 2, 70, 0, 40), NULL, 1);
+        give_zoned_workspace(&g, kernel);
+        gpu_case_upload(&g);
+        fa_cross_attention_args *a = &g.c.args.cross_attention;
+        a->x_kv.data = a->w_k.data = a->w_v.data = a->k.data = a->v.data = NULL;
+        a->b_k = a->b_v = NULL;
+        gpu_case_launch(&g, kernel);
+        gpu_case_check(&g, kernel);
+        expect_bias(&g, 70);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, empty_work)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2; i++) {
+        fa_kernel *kernel = compile_cross(ctx, cross_dynamic[i]);
+        fa_args args = FA_ARGS_INIT(FA_OP_CROSS_ATTENTION);
+        size_t bytes = 1;
+        OK(fa_workspace_size(kernel, &args, &bytes));
+        cr_expect_eq(bytes, 0u);
+        OK(fa_launch(kernel, &args, NULL));
+        args.cross_attention = (fa_cross_attention_args){.batch = 2, .seqlen_k = 5, .model_dim = 8};
+        OK(fa_launch(kernel, &args, NULL));
+        cr_assert(gpu_synchronize(NULL, NULL));
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* --- numbers --- */
+
+/* In every plan, and finite in 16 bits too. */
+Test(gpu_cross_attention_edges, scores_of_a_thousand)
+{
+    static const int64_t steep[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 26};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2; i++) {
+        fa_kernel *kernel = compile_cross(ctx, cross_dynamic[i]);
+        gpu_case g;
+        make_cross(&g, cross_dynamic[i], cross_sized(cross_dynamic[i], 1, 65, 129, 64), steep, 1);
+        cr_assert_gt(g.c.atol, 1e-4, "scores are large");
+        run_cross_case(&g, kernel);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* x that begins each head with `first` or so, and small integers. */
+static void fill_integers(oracle_tensor *t, float first, float spread)
+{
+    float *x = t->host;
+    for (size_t i = 0; i < t->count; i++) {
+        const float r = fminf(fmaxf(roundf(x[i]), -2), 2);
+        x[i] = i % 32 == 0 ? first + spread * r : r;
+    }
+}
+
+/* `by` in column n % columns of row n. */
+static void fill_diagonal(oracle_tensor *t, size_t columns, float by)
+{
+    float *w = t->host;
+    for (size_t i = 0; i < t->count; i++)
+        w[i] = i / columns % columns == i % columns ? by : 0;
+}
+
+/* q, k, v and the scores, up to 1100 and close together, are numbers that float32 holds. Then the
+ * gate is that of small scores. */
+Test(gpu_cross_attention_edges, exact_scores_of_a_thousand)
+{
+    const fa_cross_attention_spec spec = {
+        .heads_q = 4, .heads_k = 2, .head_dim = 32, .scale = 0x1p-6, .plan = FA_CROSS_ONE_LAUNCH};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    gpu_case g;
+    make_cross(&g, spec, cross_sized(spec, 1, 65, 129, 64), NULL, 1);
+    fill_integers(tensor_of(&g, "x_query"), 32, 0);
+    fill_integers(tensor_of(&g, "x_kv"), 30, 1);
+    fill_diagonal(tensor_of(&g, "w_q"), 64, 8);
+    fill_diagonal(tensor_of(&g, "w_k"), 64, 8);
+    fill_diagonal(tensor_of(&g, "w_v"), 64, 0x1p-4f);
+    oracle_cross_attention_expect(&g.c);
+    cr_assert_gt(g.c.atol, 1e-4, "scores are large");
+    g.c.atol = 1e-5;
+    run_cross_case(&g, kernel);
+    gpu_case_free(&g);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* Tokens behind the tables give NaN, in their own rows alone. */
+Test(gpu_cross_attention_edges, queries_outside_the_tables_give_nan)
+{
+    static const int64_t few_rows[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 1, 0, 37, 5, 40};
+    const fa_cross_attention_spec spec = {CROSS_DYNAMIC, .angles = FA_ROPE_TABLES};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    gpu_case g;
+    make_cross(&g, spec, cross_sized(spec, 1, 5, 19, 40), few_rows, 1);
+    for (int i = 3 * 40; i < 5 * 40; i++)
+        tensor_of(&g, "out")->expected[i] = (double)NAN;
+    run_cross_case(&g, kernel);
+    gpu_case_free(&g);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* --- addresses and strides --- */
+
+/* Each tensor by itself off its alignment, and rows apart, with NaN between those that are read. */
+static void run_places(fa_context *ctx, fa_cross_attention_spec spec)
+{
+    static const int64_t pads[] = {1, 2, 3, 4, 8, 24};
+    const fa_cross_attention_spec sizes = cross_sized(spec, 2, 5, 19, 40);
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    gpu_case g;
+    for (size_t i = 0; i < COUNT(pads); i++)
+        run_cross(kernel, spec, sizes, (const int64_t[ORACLE_CROSS_EXTRA_COUNT]){pads[i], 1, 1},
+                  i + 1);
+    make_cross(&g, spec, sizes, NULL, 1);
+    const size_t tensors = g.c.tensor_count;
+    gpu_case_free(&g);
+    for (size_t i = 0; i < 3 * tensors; i++) {
+        make_cross(&g, spec, sizes, NULL, 1);
+        g.shift[i / 3] = 1 + (int)(i % 3);
+        run_cross_case(&g, kernel);
+        gpu_case_free(&g);
+    }
+    fa_kernel_release(kernel);
+}
+
+Test(gpu_cross_attention_edges, K04_K34_places_f32)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (int form = 0; form < 3; form++)
+        run_places(ctx, (fa_cross_attention_spec){CROSS_DYNAMIC, .form = (fa_cross_form)form,
+                                                  .bias = true, .bias_out = true});
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, K04_K34_places_16_bits)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (int form = 0; form < 3; form++)
+        run_places(ctx,
+                   (fa_cross_attention_spec){.dtype = form ? FA_F16 : FA_BF16,
+                                             .form = (fa_cross_form)form,
+                                             .plan = form ? FA_CROSS_AUTO : FA_CROSS_ONE_LAUNCH,
+                                             .rotation = HALF,
+                                             .bias = true,
+                                             .bias_out = true,
+                                             .heads_q = 3,
+                                             .heads_k = 3,
+                                             .head_dim = 24});
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, K04_K34_places_of_tables)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    run_places(ctx, (fa_cross_attention_spec){CROSS_DYNAMIC, .angles = FA_ROPE_TABLES});
+    run_places(ctx, (fa_cross_attention_spec){.rotation = HALF,
+                                              .angles = FA_ROPE_FREQUENCIES,
+                                              .plan = FA_CROSS_ONE_LAUNCH,
+                                              .heads_q = 2,
+                                              .heads_k = 1,
+                                              .head_dim = 40,
+                                              .rotary_dim = 20});
+    close_device(&f, ctx);
+}
+
+/* Batches that lie over 2^31 elements behind the first, in every tensor and in the workspace, equal
+ * one by itself: too much for the reference. */
+Test(gpu_cross_attention_edges, large_K12_last_batch)
+{
+    enum { T = 64, C = 16, ROW = C * 2, REQUEST = T * ROW };
+    const int batch = (1 << 21) + 1;
+    const size_t bytes = (size_t)batch * REQUEST;
+    const fa_cross_attention_spec spec = {
+        .dtype = FA_BF16, .rotation = PAIRS, .heads_q = 1, .heads_k = 1, .head_dim = 16};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    if (free_memory() < 7 * bytes)
+        cr_skip_test("needs 31 GB of device memory");
+    fa_kernel *kernel = compile_cross(ctx, spec);
+    gpu_case g;
+    make_cross(&g, spec, cross_sized(spec, 1, T, T, C), NULL, 1);
+    run_cross_case(&g, kernel);
+    fa_args args = g.c.args;
+    fa_cross_attention_args *a = &args.cross_attention;
+    char *x_query = gpu_alloc(bytes), *x_kv = gpu_alloc(bytes), *out = gpu_alloc(bytes);
+    unsigned char back[REQUEST];
+    gpu_fill(x_query, 0, bytes);
+    gpu_fill(x_kv, 0, bytes);
+    gpu_upload(x_query + bytes - REQUEST, tensor_of(&g, "x_query")->host, REQUEST);
+    gpu_upload(x_kv + bytes - REQUEST, tensor_of(&g, "x_kv")->host, REQUEST);
+    a->batch = batch;
+    a->x_query.data = x_query;
+    a->x_kv.data = x_kv;
+    a->out.data = out;
+    OK(fa_workspace_size(kernel, &args, &args.workspace_bytes));
+    args.workspace = gpu_alloc(args.workspace_bytes);
+    gpu_fill(args.workspace, 0, args.workspace_bytes);
+    OK(fa_launch(kernel, &args, NULL));
+    cr_assert(gpu_synchronize(NULL, NULL));
+    gpu_download(back, out + bytes - REQUEST, REQUEST);
+    cr_expect_arr_eq(back, gpu_case_result(&g, "out"), REQUEST);
+    gpu_free(args.workspace);
+    gpu_free(x_query);
+    gpu_free(x_kv);
+    gpu_free(out);
+    gpu_case_free(&g);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}

@@ -1,0 +1,123 @@
+/* Would the tests of cross_attention notice? Faults are put into copies of its template and of the
+ * headers that its steps are made of, one at a time, and the comparison with the reference has to
+ * fail. */
+#include "gpu_cross_attention.h"
+#include "gpu_mutant.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* What faults are seen with. Matrices of weights are square in the first, so that they can be taken
+ * for their transposes. */
+static const fa_cross_attention_spec pairs = {.rotation = FA_KV_ROTATE_INTERLEAVED,
+                                              .plan = FA_CROSS_ONE_LAUNCH,
+                                              .bias = true,
+                                              .bias_out = true,
+                                              .heads_q = 4,
+                                              .heads_k = 4,
+                                              .head_dim = 32};
+static const fa_cross_attention_spec grouped = {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH,
+                                                .mask = FA_ATTENTION_CAUSAL};
+
+/* Headers whose text is put in place of its #include, outer ones first. */
+static const char *const inner[] = {"fajit/attention.cuh",       "fajit/attention_products.cuh",
+                                    "fajit/attention_shape.cuh", "fajit/softmax.cuh",
+                                    "fajit/linear.cuh",          "fajit/linear_finish.cuh",
+                                    "fajit/linear_multiply.cuh", "fajit/linear_shape.cuh"};
+
+#define PROJECT "    run_step<FIRST>(p, p.project_tiles, shared);\n"
+#define FIRST_SYNC "    fajit::grid_sync(p.barrier); // q, k and v are there\n"
+#define SECOND_SYNC "    fajit::grid_sync(p.barrier); // the heads' outputs are there\n"
+#define ATTEND "    run_step<FIRST + 1>(p, p.attend_blocks, shared);\n"
+#define LATE "    if (blockIdx.x != 0)\n        __nanosleep(1000000);\n"
+
+static const struct {
+    const fa_cross_attention_spec *spec;
+    mutant change;
+} mutants[] = {
+    {&pairs, {"half-split for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
+    {&pairs, {"not rotated", "int ROTATION = 2;", "int ROTATION = 0;"}},
+    {&pairs, {"positions go on through the batches", "(p.seqlen ? m % p.seqlen : m)", "m"}},
+    {&pairs, {"no scale", "double SCALE = ::SCALE;", "double SCALE = 1;"}},
+    /* that of a row with larger scores; sums are forgotten at the first key anyway */
+    {&pairs,
+     {"state not reset between heads", "shift[r] = minus_infinity();", "shift[r] = 1000.0f;"}},
+    {&pairs,
+     {"weights transposed, by tiles", "p.w.data + b.n * p.w.stride + next",
+      "p.w.data + min(b.n, next) * p.w.stride + max(b.n, next)"}},
+    {&pairs,
+     {"score of lane 0 alone", "part[i] += x;", "part[i] += threadIdx.x % 32 == 0 ? x : 0.0f;"}},
+    {&pairs, {"no bias of the output", "bool BIAS = BIAS_OUT", "bool BIAS = false"}},
+    {&grouped,
+     {"heads dealt round", "const int head = at.head / (heads_q / heads_k);",
+      "const int head = at.head % heads_k;"}},
+    {&grouped, {"not masked", "constexpr int MASK = ::MASK", "constexpr int MASK = 0"}},
+    {&grouped, {"tiles of v left out", "at >= p.tiles_before[2] ? 2 : ", ""}},
+    {&grouped, {"blocks do not wait for q, k and v", PROJECT FIRST_SYNC, LATE PROJECT}},
+    {&grouped, {"blocks do not wait for the heads", ATTEND SECOND_SYNC, LATE ATTEND}},
+};
+
+/* Faults in what a group of the projections is given, all in one copy. Which of them a launch has
+ * says max_position, which counts from 1 and which nothing else reads here. */
+static const char *const group_faults[] = {"k not rotated",
+                                           "v rotated",
+                                           "positions of queries offset",
+                                           "v of the weights of k",
+                                           "k of the query stream",
+                                           "bias of q for k"};
+static const mutant group_mutant = {
+    "a group is given what is wrong",
+    "projection::run(p.project[group], at - p.tiles_before[group], 0, shared);",
+    "projection::params own = p.project[group];\n"
+    "const int fault = p.project[0].max_position;\n"
+    "if (fault == 1 && group == 1) own.rotated = 0;\n"
+    "if (fault == 2 && group == 2) own.rotated = own.n;\n"
+    "if (fault == 3 && group == 0) own.position_offset++;\n"
+    "if (fault == 4 && group == 2) own.w = p.project[1].w;\n"
+    "if (fault == 5 && group == 1) own.x = p.project[0].x;\n"
+    "if (fault == 6 && group == 1) own.bias = p.project[0].bias;\n"
+    "projection::run(own, at - p.tiles_before[group], 0, shared);"};
+
+/* Elements that are wrong in all outputs. */
+static size_t run_mutant(fa_context *ctx, const fa_cross_attention_spec *cross, const mutant *m,
+                         int max_position)
+{
+    static const int64_t shifted[ORACLE_CROSS_EXTRA_COUNT] = {0, 2, 1, 0, 3, 7};
+    static const char entry[] = "fajit_cross_attention<0>";
+    fa_spec spec = cross_spec(*cross);
+    char *source = prepared_source(spec, entry, NULL);
+    fa__plan plan;
+    OK(prepare(&spec, &plan));
+    for (size_t i = 0; i < COUNT(inner); i++)
+        source = mutant_inline(source, inner[i]);
+    fa_kernel *kernel = mutant_compile_text(ctx, &plan, entry, mutant_text(source, m));
+    gpu_case g;
+    make_cross(&g, *cross, cross_sized(*cross, 2, 37, 70, 128), shifted, 1);
+    g.c.args.cross_attention.max_position = max_position;
+    mutant_give_workspace(&fa__op_cross_attention, &g);
+    return mutant_run(&fa__op_cross_attention, &g, kernel);
+}
+
+Test(gpu_cross_attention_mutants, the_copies_are_right_as_they_are)
+{
+    static const mutant unchanged = {"unchanged", NULL, NULL};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    cr_expect_eq(run_mutant(ctx, &pairs, &unchanged, 0), 0u);
+    cr_expect_eq(run_mutant(ctx, &grouped, &unchanged, 0), 0u);
+    cr_expect_eq(run_mutant(ctx, &pairs, &group_mutant, 0), 0u);
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_mutants, every_fault_is_noticed)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(mutants); i++) {
+        const mutant *m = &mutants[i].change;
+        cr_expect_gt(run_mutant(ctx, mutants[i].spec, m, 0), 0u, "not noticed: %s", m->fault);
+    }
+    for (size_t i = 0; i < COUNT(group_faults); i++)
+        cr_expect_gt(run_mutant(ctx, &pairs, &group_mutant, 1 + (int)i), 0u, "not noticed: %s",
+                     group_faults[i]);
+    close_device(&f, ctx);
+}

@@ -1,0 +1,234 @@
+/* linear on a device: odd addresses and strides, numbers that are not finite, accuracy, offsets over
+ * 2^31. */
+#include <math.h>
+
+#include "gpu_linear.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static float *floats_of(gpu_case *g, const char *name)
+{
+    return g->c.tensor[gpu_case_index(g, name)].host;
+}
+
+/* --- addresses and strides --- */
+
+#define ADDENDS .bias = true, .residual = true, .tile_m = 32, .tile_n = 32, .splits = 1
+
+/* Every alignment that an element allows, in each operand by itself. */
+Test(gpu_linear_edges, odd_bases_and_strides)
+{
+    static const char *const names[] = {"x", "w", "y0", "residual", "bias"};
+    static const int64_t pads[] = {0, 2, 2};
+    static const fa_linear_spec specs[] = {
+        {ADDENDS},
+        {ADDENDS, .dtype = FA_BF16, .activation = FA_LINEAR_SILU},
+        {ADDENDS, .dtype = FA_F16, .operands = FA_LINEAR_E4M3, .scales = FA_LINEAR_SCALE_ROW,
+         .activation = FA_LINEAR_SILU}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        fa_kernel *kernel = compile_linear(ctx, specs[i]);
+        for (size_t k = 0; k < 3 * COUNT(names); k++) {
+            const int64_t extra[ORACLE_LINEAR_EXTRA_COUNT] = {pads[k % 3], 0, 1, 0, 0, 0};
+            gpu_case g;
+            make_linear(&g, specs[i], linear_sized(specs[i], 18, 40, 136), extra, k + 1);
+            g.shift[gpu_case_index(&g, names[k / 3])] = 1 + (int)(k % 3);
+            gpu_case_run(&g, kernel);
+            gpu_case_free(&g);
+        }
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* Rows of w as they lie in another matrix, with rotation, in narrow copies. */
+Test(gpu_linear_edges, narrow_copies_of_permuted_rows)
+{
+    const fa_linear_spec spec = {.dtype = FA_F16,
+                                 .rotation = FA_KV_ROTATE_HALF,
+                                 .head_dim = 16,
+                                 .tile_m = 16,
+                                 .tile_n = 16,
+                                 .splits = 1};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    for (int64_t pad = 1; pad <= 3; pad++) {
+        const int64_t extra[ORACLE_LINEAR_EXTRA_COUNT] = {pad, 0, 1, 0, 0, 0};
+        run_linear(kernel, spec, linear_sized(spec, 5, 48, 50), extra, (uint64_t)pad);
+    }
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* What lies between rows and behind the last column is NaN, and does not matter. */
+Test(gpu_linear_edges, K04_what_lies_between_rows_does_not_matter)
+{
+    const fa_linear_spec spec = {.tile_m = 32, .tile_n = 32, .splits = 1};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    for (int64_t pad = 3; pad <= 4; pad++) {
+        const int64_t extra[ORACLE_LINEAR_EXTRA_COUNT] = {pad, 0, 1, 0, 0, 0};
+        gpu_case g;
+        make_linear(&g, spec, linear_sized(spec, 33, 35, 36 + 32), extra, 1);
+        for (int which = 0; which < 2; which++) {
+            oracle_tensor *t = &g.c.tensor[gpu_case_index(&g, which ? "w" : "x")];
+            for (size_t i = 0; i < t->count; i++)
+                if (i % (size_t)(68 + pad) >= 68)
+                    ((float *)t->host)[i] = NAN;
+        }
+        gpu_case_run(&g, kernel);
+        gpu_case_free(&g);
+    }
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* The sum is added to where it is stored. */
+Test(gpu_linear_edges, y_may_be_the_residual)
+{
+    const fa_linear_spec spec = {ADDENDS};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    gpu_case g;
+    make_linear(&g, spec, linear_sized(spec, 40, 36, 20), NULL, 1);
+    const size_t y = gpu_case_index(&g, "y0"), residual = gpu_case_index(&g, "residual");
+    memcpy(g.c.tensor[y].host, g.c.tensor[residual].host, g.c.tensor[y].bytes);
+    gpu_case_upload(&g);
+    g.c.args.linear.residual = g.c.args.linear.y[0];
+    gpu_case_launch(&g, kernel);
+    gpu_case_check(&g, kernel);
+    gpu_case_free(&g);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* Sums of nothing, and what follows them; nothing at all without rows or columns. */
+Test(gpu_linear_edges, empty_work)
+{
+    const fa_linear_spec spec = {.bias = true, .tile_m = 16, .tile_n = 32};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    run_linear(kernel, spec, linear_sized(spec, 3, 5, 0), NULL, 1);
+    fa_args args = FA_ARGS_INIT(FA_OP_LINEAR);
+    OK(fa_launch(kernel, &args, NULL));
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}
+
+/* --- numbers --- */
+
+/* As IEEE arithmetic has it, also where float32 is multiplied in parts. */
+Test(gpu_linear_edges, infinities_and_nan)
+{
+    static const fa_linear_arithmetic kinds[] = {FA_LINEAR_AUTO, FA_LINEAR_SPLIT_BF16,
+                                                 FA_LINEAR_FMA};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        const fa_linear_spec spec = {
+            .arithmetic = kinds[i], .tile_m = 32, .tile_n = 32, .splits = 1};
+        fa_kernel *kernel = compile_linear(ctx, spec);
+        gpu_case g;
+        make_linear(&g, spec, linear_sized(spec, 40, 36, 40), NULL, 1);
+        float *x = floats_of(&g, "x"), *w = floats_of(&g, "w");
+        x[3 * 40 + 7] = INFINITY;
+        x[5 * 40] = NAN;
+        x[7 * 40 + 1] = 3.4028234e38f; /* the largest: its upper part alone would be infinite */
+        w[9 * 40 + 2] = -INFINITY;
+        for (int n = 0; n < 36; n++)
+            w[n * 40 + 1] *= 0.5f;
+        w[11 * 40 + 7] = 0; /* infinity times it is NaN */
+        x[9 * 40 + 3] = 1e-42f;
+        g.c.rtol = 1e-6;
+        oracle_linear_expect(&g.c);
+        gpu_case_run(&g, kernel);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* The largest error of sums of `k`, as a device gives them and as a loop of float32 does. */
+static void compare_errors(gpu_case *g, int m, int n, int k, double *device, double *loop)
+{
+    const float *x = floats_of(g, "x"), *w = floats_of(g, "w"), *y = gpu_case_result(g, "y0");
+    const double *expected = g->c.tensor[gpu_case_index(g, "y0")].expected;
+    for (int i = 0; i < m * n; i++) {
+        float sum = 0;
+        for (int e = 0; e < k; e++)
+            sum = fmaf(x[i / n * k + e], w[i % n * k + e], sum);
+        *device = fmax(*device, fabs((double)y[i] - expected[i]));
+        *loop = fmax(*loop, fabs((double)sum - expected[i]));
+    }
+}
+
+/* float32 in parts is at least as exact as float32 by itself. */
+Test(gpu_linear_edges, parts_are_as_exact_as_float32)
+{
+    static const fa_linear_arithmetic kinds[] = {FA_LINEAR_SPLIT_TF32, FA_LINEAR_SPLIT_BF16};
+    static const int depths[] = {48, 256, 2048};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        const fa_linear_spec spec = {
+            .arithmetic = kinds[i], .tile_m = 32, .tile_n = 32, .splits = 1};
+        fa_kernel *kernel = compile_linear(ctx, spec);
+        for (size_t d = 0; d < COUNT(depths); d++) {
+            gpu_case g;
+            double device = 0, loop = 0;
+            make_linear(&g, spec, linear_sized(spec, 32, 32, depths[d]), NULL, d + 1);
+            gpu_case_run(&g, kernel);
+            compare_errors(&g, 32, 32, depths[d], &device, &loop);
+            cr_expect_leq(device, loop, "arithmetic %d, K = %d: error %g, that of a loop %g",
+                          (int)kinds[i], depths[d], device, loop);
+            gpu_case_free(&g);
+        }
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* --- large --- */
+
+/* Rows 2^31 elements apart, in x, in w and in y: only they are there to be read and written. */
+Test(gpu_linear_edges, K12_rows_over_2_31_elements_apart)
+{
+    enum { M = 2, N = 2, K = 40 };
+    const int64_t stride = (INT64_C(1) << 31) + 64;
+    const fa_linear_spec spec = {.dtype = FA_F16, .tile_m = 16, .tile_n = 16, .splits = 1};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    if (free_memory() < (size_t)stride * 7)
+        cr_skip_test("needs 15 GB of device memory");
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    uint16_t *memory[3], host[3][2][K], back[M][N];
+    fa_args args = FA_ARGS_INIT(FA_OP_LINEAR);
+    args.linear = (fa_linear_args){.m = M, .n = N, .k = K};
+    fa_matrix *const at[] = {&args.linear.x, &args.linear.w, &args.linear.y[0]};
+    for (int i = 0; i < 3; i++) {
+        memory[i] = gpu_alloc((size_t)(stride + K) * 2);
+        for (int r = 0; r < 2; r++) {
+            for (int k = 0; k < K; k++)
+                host[i][r][k] = i == 2 ? 0 : (uint16_t)(0x3c00 + (i ? 0 : r * 0x400)); /* 1 or 2 */
+            gpu_upload(memory[i] + r * stride, host[i][r], sizeof host[i][r]);
+        }
+        *at[i] = (fa_matrix){memory[i], stride};
+    }
+    OK(fa_launch(kernel, &args, NULL));
+    const char *why = "";
+    cr_assert(gpu_synchronize(NULL, &why), "%s", why);
+    for (int r = 0; r < 2; r++)
+        gpu_download(back[r], memory[2] + r * stride, sizeof back[r]);
+    for (int r = 0; r < 2; r++)
+        for (int n = 0; n < 2; n++)
+            cr_expect_eq(back[r][n], r ? 0x5500 : 0x5100, "y[%d, %d] = %#x", r, n, back[r][n]);
+    for (int i = 0; i < 3; i++)
+        gpu_free(memory[i]);
+    fa_kernel_release(kernel);
+    close_device(&f, ctx);
+}

@@ -1,0 +1,224 @@
+/* Would the tests of linear notice? Faults are put into copies of its template, one at a time, and the
+ * comparison with the reference has to fail. */
+#include <math.h>
+
+#include "gpu_linear.h"
+#include "gpu_mutant.h"
+#include "ops/linear.h"
+
+#define TILE .tile_m = 32, .tile_n = 32
+
+/* What one fault is seen with; sizes are M = 70, N = 96, K = 90. */
+static const fa_linear_spec plain = {TILE, .splits = 1};
+static const fa_linear_spec split = {TILE, .splits = 3, .stages = 2};
+static const fa_linear_spec finished = {TILE,
+                                        .splits = 1,
+                                        .dtype = FA_BF16,
+                                        .output = FA_LINEAR_OUT_F32,
+                                        .scales = FA_LINEAR_SCALE_ROW,
+                                        .activation = FA_LINEAR_GELU,
+                                        .bias = true,
+                                        .residual = true};
+static const fa_linear_spec rotated = {
+    TILE,           .splits = 1,        .rotation = FA_KV_ROTATE_HALF,
+    .head_dim = 24, .rotary_dim = 16,   .rotated = 48,
+    .split_1 = 48,  .mapped_rows = true};
+static const fa_linear_spec neighbours = {TILE, .splits = 1, .rotation = FA_KV_ROTATE_INTERLEAVED,
+                                          .head_dim = 32, .residual = true};
+
+typedef struct linear_mutant {
+    const fa_linear_spec *spec;
+    mutant change; /* to the instantiated source, with these headers in it */
+} linear_mutant;
+
+static const char *const inner[] = {"fajit/linear.cuh",          "fajit/linear_finish.cuh",
+                                    "fajit/linear_multiply.cuh", "fajit/linear_shape.cuh",
+                                    "fajit/multiply.cuh",        "fajit/rotary.cuh"};
+
+static const linear_mutant mutants[] = {
+    {&plain,
+     {"weights transposed", "p.w.data + b.n * p.w.stride + next",
+      "p.w.data + next * p.w.stride + b.n"}},
+    {&plain,
+     {"the rest of k left out", "(b.end - b.begin + shape::TILE_K - 1) / shape::TILE_K",
+      "(b.end - b.begin) / shape::TILE_K"}},
+    {&plain,
+     {"the first tile of k twice", "        next += TILE_K;\n",
+      "        next += next ? TILE_K : 0;\n"}},
+    {&plain,
+     {"small part of x left out", "sum = mma(n == 0 ? x.small",
+      "if (n) sum = mma(n == 0 ? x.small"}},
+    {&plain,
+     {"small part of w left out", "sum = mma(n == 0 ? x.small",
+      "if (n != 1) sum = mma(n == 0 ? x.small"}},
+    {&plain, {"the second slice forgets the first", "if (adds)", "if (false)"}},
+    {&plain, {"steps of B swapped", "next.word[0] = word[2];", "next.word[0] = word[3];"}},
+    {&plain,
+     {"infinities left as they are", "            linear_repair<shape>(p, b, memory);\n",
+      "            ;\n"}},
+    {&split, {"only the first split counts", "s < p.splits; s++", "s < 1; s++"}},
+    {&split, {"arrivals left for the next launch", "p.arrived[b.tile] = 0;", ";"}},
+    {&split,
+     {"each split from the beginning", "b.begin = C::MAY_SPLIT ? part * p.split_k : 0;",
+      "b.begin = 0;"}},
+    {&finished,
+     {"activation before bias",
+      "                if constexpr (S::BIAS)\n"
+      "                    x[r][i] = __fadd_rn(x[r][i], addend[i]);\n"
+      "                x[r][i] = linear_activated<S::ACTIVATION>(x[r][i]);\n",
+      "                x[r][i] = __fadd_rn(linear_activated<S::ACTIVATION>(x[r][i]), "
+      "addend[i]);\n"}},
+    {&finished, {"gelu by tanh for gelu", "int ACTIVATION = 2;", "int ACTIVATION = 3;"}},
+    {&finished, {"no activation", "int ACTIVATION = 2;", "int ACTIVATION = 0;"}},
+    {&finished, {"scale of the first column", "p.w_scale[n[r] + i]", "p.w_scale[n[r]]"}},
+    {&finished, {"scale of the first row", "p.x_scale[m]", "p.x_scale[0]"}},
+    {&finished, {"no bias", "x[r][i] = __fadd_rn(x[r][i], addend[i]);", ";"}},
+    {&finished, {"no residual", "x[r][i] = __fadd_rn(x[r][i], other[i]);", ";"}},
+    {&rotated, {"interleaved for half", "int ROTATION = 1;", "int ROTATION = 2;"}},
+    {&neighbours, {"half for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
+    {&rotated, {"not rotated", "both.rotate(by);", ";"}},
+    {&rotated,
+     {"all columns rotated", "C::ROTATED == LINEAR_ROTATED_ALL || column < heads", "true"}},
+    {&rotated, {"position shifted", "one_position{position}", "one_position{position + 1}"}},
+    {&neighbours,
+     {"pair of the head before", "n[0] % S::HEAD / (S::HALF ? 1 : 2)", "n[0] % S::HEAD"}},
+    {&rotated,
+     {"columns of the second output shifted", "(n - S::SPLIT_1)", "(n - S::SPLIT_1 + 4) % 48"}},
+    {&rotated, {"rows not mapped", "to.row = load_index<S::ROWS_WIDE>(p.row_of, m);", ""}},
+    {&rotated, {"errors not counted", "atomicAdd(p.errors, 1u);", ";"}},
+};
+
+/* What linear.cuh can be told beside what the operation tells it. */
+typedef struct telling {
+    bool begins_again; /* positions are not given: 5 and up, again after every 32 rows */
+    int32_t seqlen, rotated;
+} telling;
+
+/* Compiles the source as a template of its own, and launches it as the operation would be: twice, as
+ * what one launch leaves is what the next one finds. */
+static void run_source(fa_context *ctx, fa_spec *spec, const fa__plan *plan, const char *source,
+                       const telling *told, gpu_case *g)
+{
+    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
+                                                         .source = source,
+                                                         .entry = "fajit_linear",
+                                                         .smem_bytes = plan->smem_dynamic_bytes});
+    fa__launch launch = {0};
+    static fa__launch_room room;
+    size_t workspace = 0;
+    OK(fa__op_linear.workspace(spec, plan, 4, &g->c.args, &workspace));
+    g->workspace = gpu_alloc(workspace + 1);
+    gpu_fill(g->workspace, 0, workspace + 1);
+    g->c.args.workspace = g->workspace;
+    g->c.args.workspace_bytes = workspace;
+    for (int i = 0; i < 2; i++) {
+        gpu_case_upload(g);
+        OK(fa__op_linear.launch(spec, plan, 4, &g->c.args, &launch, &room));
+        linear_kernel_params *params = launch.params[0];
+        params->seqlen = told->seqlen;
+        params->rotated = told->rotated;
+        if (told->begins_again) {
+            params->positions = 0;
+            params->position_offset = 5;
+        }
+        const fa_param param = {params, sizeof *params};
+        fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
+        args.tmpl =
+            (fa_template_args){.params = &param, .param_count = 1, .smem_bytes = launch.smem_bytes};
+        memcpy(args.tmpl.grid, launch.grid, sizeof launch.grid);
+        memcpy(args.tmpl.block, launch.block, sizeof launch.block);
+        OK(fa_launch(kernel, &args, NULL));
+        cr_assert(gpu_synchronize(NULL, NULL));
+    }
+    gpu_case_download(g);
+    fa_kernel_release(kernel);
+}
+
+/* The reference's answer to what is not the operation's own case. */
+static void expect(const fa_linear_spec *linear, const telling *told, gpu_case *g)
+{
+    if (linear == &plain)
+        ((float *)g->c.tensor[gpu_case_index(g, "x")].host)[5 * 90 + 3] = INFINITY;
+    for (int i = 0; told->begins_again && i < 70; i++)
+        ((int32_t *)g->c.tensor[gpu_case_index(g, "positions")].host)[i] = 5 + i % 32;
+    if (linear == &plain || told->begins_again)
+        oracle_linear_expect(&g->c);
+}
+
+/* Elements that are wrong in all outputs. */
+static size_t run_changed(fa_context *ctx, const fa_linear_spec *linear, const mutant *m,
+                          const telling *told)
+{
+    fa_spec spec = linear_spec(*linear);
+    fa__plan plan = {0};
+    fa__program program = {0};
+    OK(fa__op_linear.validate(&spec, &target));
+    OK(fa__op_linear.plan(&spec, &target, &plan));
+    OK(fa__program_make(&fa__op_linear, &spec, &plan, &program));
+    char *source = strdup(program.source.data);
+    for (size_t i = 0; i < sizeof inner / sizeof inner[0]; i++)
+        source = mutant_inline(source, inner[i]);
+    source = mutant_text(source, m);
+    gpu_case g;
+    make_linear(&g, *linear, linear_sized(*linear, 70, 96, 90), NULL, 1);
+    expect(linear, told, &g);
+    run_source(ctx, &spec, &plan, source, told, &g);
+    size_t wrong = 0;
+    for (size_t i = 0; i < g.c.tensor_count; i++) {
+        oracle_verdict v;
+        wrong += gpu_case_wrong(&g, i, &v);
+    }
+    gpu_case_free(&g);
+    fa__program_free(&program);
+    free(source);
+    return wrong;
+}
+
+static size_t run_mutant(fa_context *ctx, const fa_linear_spec *linear, const mutant *m)
+{
+    return run_changed(ctx, linear, m, &(telling){0});
+}
+
+Test(gpu_linear_mutants, the_copies_are_right_as_they_are)
+{
+    static const fa_linear_spec *const specs[] = {&plain, &split, &finished, &rotated, &neighbours};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
+        cr_expect_eq(run_mutant(ctx, specs[i], &(mutant){0}), 0u, "spec %zu", i);
+    close_device(&f, ctx);
+}
+
+Test(gpu_linear_mutants, every_fault_is_noticed)
+{
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
+        const linear_mutant *m = &mutants[i];
+        cr_expect_gt(run_mutant(ctx, m->spec, &m->change), 0u, "not noticed: %s", m->change.fault);
+    }
+    close_device(&f, ctx);
+}
+
+/* Constants and parameters that other templates give. */
+Test(gpu_linear_mutants, what_linear_itself_does_not_ask_for)
+{
+    static const mutant fresh = {"fresh", "FRESH = false;", "FRESH = true;"};
+    static const mutant first = {"first", "int ROTATED = 48;", "int ROTATED = -1;"};
+    static const mutant none = {"none", "int ROTATED = 0;", "int ROTATED = -1;"};
+    static const mutant as_it_is = {0};
+    const telling again = {.begins_again = true, .seqlen = 32}, never = {.begins_again = true};
+    const telling all = {.rotated = 96}, half = {.rotated = 48}, nothing = {.rotated = 0};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    cr_expect_eq(run_changed(ctx, &plain, &fresh, &nothing), 0u);
+    cr_expect_eq(run_changed(ctx, &finished, &fresh, &nothing), 0u);
+    cr_expect_eq(run_changed(ctx, &rotated, &first, &half), 0u);
+    cr_expect_gt(run_changed(ctx, &rotated, &first, &all), 0u);
+    cr_expect_gt(run_changed(ctx, &rotated, &first, &nothing), 0u);
+    cr_expect_eq(run_changed(ctx, &neighbours, &none, &all), 0u);
+    cr_expect_gt(run_changed(ctx, &neighbours, &none, &half), 0u);
+    cr_expect_eq(run_changed(ctx, &neighbours, &as_it_is, &again), 0u);
+    cr_expect_gt(run_changed(ctx, &neighbours, &as_it_is, &never), 0u);
+    close_device(&f, ctx);
+}
