@@ -50,8 +50,11 @@ double bench_copy_rate(bool quick, gpu_stream stream);
 /* --- data (bench_common.c) --- */
 
 uint64_t bench_random(uint64_t *state);
-/* Fills `count` elements of device memory with values in [-1, 1): zeros would run faster and hide
- * errors. */
+/* Fills `count` elements of device memory with values in [-scale, scale): zeros would run faster and
+ * hide errors. They are random up to `period`, and then the same again. */
+void bench_fill(void *device, fa_dtype dtype, size_t count, size_t period, double scale,
+                uint64_t seed);
+/* Values in [-1, 1) of a period that matters to nobody. */
 void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed);
 size_t bench_dtype_bytes(fa_dtype dtype);
 double bench_load(fa_dtype dtype, const void *from, size_t i);

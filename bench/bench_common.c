@@ -253,18 +253,19 @@ double bench_load(fa_dtype dtype, const void *from, size_t i)
     return (double)value;
 }
 
-void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed)
+void bench_fill(void *device, fa_dtype dtype, size_t count, size_t period, double scale,
+                uint64_t seed)
 {
     if (dtype != FA_F32 && dtype != FA_BF16)
-        bench_die("bench_fill_random: only f32 and bf16 are made here");
-    /* A prime number of elements made on the host, then doubled on the device. */
+        bench_die("bench_fill: only f32 and bf16 are made here");
+    /* One period is made on the host, then doubled on the device. */
     const size_t width = bench_dtype_bytes(dtype), total = count * width;
-    const size_t block = count < 1000003 ? count : 1000003;
+    const size_t block = count < period ? count : period;
     void *host = calloc(block, width);
     if (!host)
         bench_die("out of memory");
     for (size_t i = 0; i < block; i++) {
-        const float value = (float)(bench_random(&seed) >> 40) * 0x1p-23f - 1.0f;
+        const float value = (float)(scale * ((double)(bench_random(&seed) >> 40) * 0x1p-23 - 1.0));
         if (dtype == FA_F32)
             ((float *)host)[i] = value;
         else
@@ -280,4 +281,9 @@ void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed
     }
     gpu_synchronize(stream, NULL);
     gpu_stream_destroy(stream);
+}
+
+void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed)
+{
+    bench_fill(device, dtype, count, 1000003, 1, seed); /* a prime number */
 }

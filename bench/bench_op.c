@@ -33,19 +33,34 @@ void bench_tables(float *tables[2], int32_t rows, int32_t head_dim)
 
 /* --- rows --- */
 
-/* gb_per_s 0: no floor. */
+/* The larger of what memory and what arithmetic need. gb_per_s 0: nothing comes from memory. */
+static void emit_floor(const bench_op *op, const char *name, double gb_per_s)
+{
+    const double memory = gb_per_s > 0 ? op->floor_bytes / (gb_per_s * 1e3) : 0;
+    const double arithmetic = op->flops_per_us > 0 ? op->flops / op->flops_per_us : 0;
+    if (memory <= 0 && arithmetic <= 0)
+        return;
+    if (memory >= arithmetic)
+        bench_emit(name, "floor", "time", memory, "us", "bytes moved at the copy rate of this run");
+    else
+        bench_emit(name, "floor", "time", arithmetic, "us",
+                   "products at the rate of the data sheet");
+}
+
 static void emit(const bench_op *op, const char *name, bench_timing timing, double gb_per_s)
 {
     fa_kernel_info_t info = {.size = sizeof info};
     bench_check(fa_kernel_info(op->kernel, &info), "fa_kernel_info");
-    char note[320];
-    snprintf(note, sizeof note, "%s; %zu sets of buffers; %d registers; %s", op->sizes, *op->sets,
-             info.registers, info.plan);
+    char note[400];
+    snprintf(note, sizeof note, "%s; %zu sets of buffers; %d registers; compiled in %.0f ms; %s",
+             op->sizes, *op->sets, info.registers, (double)info.compile_ns * 1e-6, info.plan);
     bench_emit(name, "fajit", "time", timing.us, "us", note);
     bench_emit(name, "fajit", "noise", timing.noise_pct, "%", "between two halves of the samples");
-    if (gb_per_s > 0)
-        bench_emit(name, "floor", "time", op->floor_bytes / (gb_per_s * 1e3), "us",
-                   "bytes moved at the copy rate of this run");
+    if (op->flops > 0)
+        bench_emit(name, "fajit", "rate", op->flops / timing.us * 1e-6, "TFLOP/s", "");
+    if (op->error_note)
+        bench_emit(name, "fajit", "error", op->error, "", op->error_note);
+    emit_floor(op, name, gb_per_s);
 }
 
 static double budget_ms(bool quick)
@@ -72,6 +87,17 @@ void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream 
     snprintf(name, sizeof name, "%s_graph_hot", op->name);
     emit(op, name, bench_time_graph(op->launch, op->user, launches, budget, stream), 0);
     *op->sets = all;
+}
+
+void bench_op_both(const bench_op *op, size_t launches, bool quick, double gb_per_s,
+                   gpu_stream stream)
+{
+    const double budget = budget_ms(quick);
+    char name[160];
+    snprintf(name, sizeof name, "%s_graph", op->name);
+    emit(op, name, bench_time_graph(op->launch, op->user, launches, budget, stream), gb_per_s);
+    snprintf(name, sizeof name, "%s_stream", op->name);
+    emit(op, name, bench_time_stream(op->launch, op->user, launches, budget, stream), gb_per_s);
 }
 
 /* --- the program --- */

@@ -12,13 +12,27 @@ typedef struct bench_op {
     void *user;
     size_t *sets;       /* of buffers that `launch` rotates over */
     double floor_bytes; /* that have to move, read plus written */
+    /* Where arithmetic may be the limit: multiplications and additions, whose rate is reported, and how
+     * many of them the data sheet has in a microsecond. 0: left out. */
+    double flops, flops_per_us;
+    /* What was seen before the timing, and what that is. NULL: nothing is reported. */
+    double error;
+    const char *error_note;
 } bench_op;
 
-/* One row: a graph of launches, against the time that the bytes take at the copy rate. */
+/* Of an H200, dense, by its data sheet: a reading aid, not a measured rate. */
+#define BENCH_BF16_FLOPS_PER_US 989e6
+#define BENCH_TF32_FLOPS_PER_US 494e6
+
+/* One row: a graph of launches, against the time that the bytes take at the copy rate, or the
+ * arithmetic at its own. */
 void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);
 /* Three: in a graph over buffers larger than the L2 cache, queued launch by launch, and in a graph
- * over one set, which fits. That is not bound by memory, so that the copy rate sets no floor. */
+ * over one set, which fits. That is not bound by memory, so that the copy rate sets it no floor. */
 void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);
+/* Two: in a graph, and queued launch by launch. gb_per_s 0: over buffers that fit in the L2 cache. */
+void bench_op_both(const bench_op *op, size_t launches, bool quick, double gb_per_s,
+                   gpu_stream stream);
 
 /* cos and sin, [rows, head_dim / 2] float32 each, of base 10000; and the angle in them. */
 double bench_angle(int32_t position, int32_t pair, int32_t head_dim);

@@ -3,8 +3,8 @@
 
     report.py --results results.jsonl --versions versions.txt --out DIR [--remarks remarks.md]
 
-The rows, their peers and their targets are the table SECTIONS below; everything else in the output
-is measured. The remarks file (default: remarks.md beside this script, if there is one) is appended
+The rows, their peers and their targets are report_rows.py; everything else in the output is
+measured. The remarks file (default: remarks.md beside this script, if there is one) is appended
 as it stands: why a target was missed, what else was run.
 """
 
@@ -12,210 +12,10 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import dataclass, field
 
 sys.dont_write_bytecode = True
 from report_plot import PEERS, write_svg
-
-
-@dataclass
-class Row:
-    title: str
-    bench: str  # of fajit's value and of its floor
-    target: str = ""  # as text
-    limit: float = None  # largest value that meets the target
-    share: float = None  # instead: smallest floor / value that meets it
-    metric: str = "time"
-    peers: list = field(default_factory=list)  # [(bench, metric)]
-    floor: tuple = None  # (bench, impl, metric); None: (bench, "floor", "time")
-    less_driver: bool = False  # peers' values less the driver's own of the same bench
-
-
-def rope_rows():
-    rows = []
-    for dtype in ("bf16", "f32"):
-        for layout in ("bhnd", "bnhd"):
-            for angles in ("computed", "tables"):
-                for place in ("out", "in"):
-                    where = "in" if place == "in" else "out of"
-                    title = f"{dtype} {layout.upper()}, {angles}, {where} place"
-                    peers = []
-                    if place == "out":
-                        peers = [(f"rope_large_{dtype}_{layout}_tables_out", "time")]
-                    rows.append(
-                        Row(
-                            title,
-                            f"rope_large_{dtype}_{layout}_{angles}_{place}",
-                            ">= 92 % of copy rate",
-                            share=0.92,
-                            peers=peers,
-                        )
-                    )
-    return rows
-
-
-def canonical_rows():
-    rows = []
-    for kind, title, target, limit in (
-        ("graph_hot", "in a graph, buffers in L2", "<= 2.5 us", 2.5),
-        ("graph_cold", "in a graph, buffers from memory", "<= 2.5 us", 2.5),
-        ("stream_cold", "plain launches", "", None),
-    ):
-        for angles in ("computed", "tables"):
-            rows.append(
-                Row(
-                    f"{angles}, {title}",
-                    f"rope_canonical_f32_{angles}_{kind}",
-                    target,
-                    limit,
-                    peers=[(f"rope_canonical_f32_tables_{kind}", "time")],
-                )
-            )
-    return rows
-
-
-def kv_rows():
-    rows = []
-    for form, title, limit in (("stacked", "stacked output", 2.5), ("in", "in place", 2.0)):
-        for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
-            bench = f"kv_canonical_f32_{form}_{kind}"
-            rows.append(
-                Row(
-                    f"float32 [2, 16, 128, 4, 32], {title}, in a graph, {where}",
-                    bench,
-                    f"<= {limit} us",
-                    limit,
-                    peers=[(bench, "time")],
-                )
-            )
-    for name, title in (
-        ("tables_in", "tables"),
-        ("computed_in", "computed"),
-        ("tables_in_unique", "tables, positions promised to differ"),
-    ):
-        rows.append(
-            Row(
-                f"float32 [8, 1024, 8192, 8, 128], in place, {title}",
-                f"kv_large_f32_{name}",
-                ">= 90 % of copy rate",
-                share=0.9,
-                peers=[("kv_large_f32_tables_in", "time")],
-            )
-        )
-    for kind, where in (
-        ("graph_hot", "in a graph, buffers in L2"),
-        ("graph_cold", "in a graph, buffers from memory"),
-        ("stream_cold", "plain launches"),
-    ):
-        for angles in ("computed", "tables"):
-            rows.append(
-                Row(
-                    f"bfloat16 [64, 1, 4096, 8, 128], in place, {angles}, {where}",
-                    f"kv_decode_bf16_{angles}_in_{kind}",
-                    peers=[(f"kv_decode_bf16_tables_in_{kind}", "time")],
-                )
-            )
-    return rows
-
-
-FIRST = [("first_template", "time"), ("first_rope", "time")]
-COLD = [("cold_template", "time"), ("cold_rope", "time")]
-
-SECTIONS = [
-    (
-        "Rope of q and k [4, 32, 4096, 128]",
-        "Device time. The floor is the bytes moved at the copy rate "
-        "of this run. Peers read tables and work out of place.",
-        rope_rows(),
-    ),
-    (
-        "Rope of q and k, float32 [4, 8, 256, 64]",
-        "Device time of one launch among many. From memory: "
-        "26 sets of buffers, 218 MB, taken in turn.",
-        canonical_rows(),
-    ),
-    (
-        "New keys and values into a cache [batch, tokens, cache_len, heads, head_dim]",
-        "Device time of one update among many; the keys are rotated. The floor is the bytes of the "
-        "new values, in and out, and those of a copied cache. Peers read tables.",
-        kv_rows(),
-    ),
-    (
-        "Launch",
-        "Host time of a launch above the driver's own cuLaunchKernel with the same function "
-        "and parameters, back to back.",
-        [
-            Row(
-                "template, 4 parameters",
-                "launch_template",
-                "<= 150 ns",
-                150,
-                metric="over_driver",
-                peers=[("launch_template", "launch")],
-                less_driver=True,
-            ),
-            Row("rope, all sizes dynamic", "launch_rope", "<= 150 ns", 150, metric="over_driver"),
-        ],
-    ),
-    (
-        "Compile answered from memory",
-        "Host time of fa_compile among so many kernels. The kernels come "
-        "from a stand-in for NVRTC, so that 10,000 of them take seconds.",
-        [
-            Row("among 1", "hit_1", "<= 200 ns", 200, metric="hit"),
-            Row("among 100", "hit_100", "<= 200 ns", 200, metric="hit"),
-            Row("among 10,000", "hit_10000", "<= 200 ns", 200, metric="hit"),
-            Row("among 10,000, a random one each time", "hit_10000", metric="hit_any"),
-            Row("template", "hit_template", metric="hit"),
-        ],
-    ),
-    (
-        "Start of a process",
-        "From when the CUDA context and the inputs exist until a result is on the "
-        "host, in a fresh process. The floor is the driver alone with the cubin in memory. Peers "
-        "run the template, Triton and torch.compile also rope.",
-        [
-            Row(
-                "first result, cache warm: template",
-                "first_template",
-                "<= 1 ms",
-                1,
-                peers=[("first_template", "time")],
-                floor=("first_template", "driver", "time"),
-            ),
-            Row(
-                "first result, cache warm: rope",
-                "first_rope",
-                "<= 1 ms",
-                1,
-                peers=FIRST,
-                floor=("first_template", "driver", "time"),
-            ),
-            Row(
-                "first result, no cache: template",
-                "cold_template",
-                peers=[("cold_template", "time")],
-            ),
-            Row("first result, no cache: rope", "cold_rope", "<= 1000 ms", 1000, peers=COLD),
-            Row("first trivial compile", "nvrtc_start", peers=[("nvrtc_start", "time")]),
-            Row(
-                "cold compile, slowest rope instance",
-                "compile_largest",
-                "<= 1000 ms",
-                1000,
-                floor=("nvrtc_trivial", "nvrtc", "time"),
-            ),
-            Row(
-                "256 kernels from a warm disk cache, above the driver",
-                "load_256",
-                "<= 15 ms",
-                15,
-                metric="over_driver",
-            ),
-            Row("library size", "library_size", "< 1 MB", 1, metric="size"),
-        ],
-    ),
-]
+from report_rows import SECTIONS
 
 
 class Results:
@@ -265,7 +65,7 @@ def peer_values(row, results):
 
 
 def floor_of(row, results):
-    return results.value(*(row.floor or (row.bench, "floor", "time")))
+    return results.value(*(row.floor or (row.bench, "floor", row.metric)))
 
 
 def verdict(row, value, floor):

@@ -9,6 +9,10 @@ PEERS = {
     "cupy": "CuPy",
     "cuda_core": "cuda.core",
     "nvrtc": "NVRTC alone",
+    "cublas": "cuBLAS",
+    "torch_flash": "FlashAttention 2",
+    "torch_cudnn": "cuDNN",
+    "torch_efficient": "memory-efficient",
 }
 
 COLORS = {

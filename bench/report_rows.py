@@ -1,0 +1,369 @@
+"""What report.py shows: sections of rows, each with its peers and its target."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Row:
+    title: str
+    bench: str  # of fajit's value and of its floor
+    target: str = ""  # as text
+    limit: float = None  # largest value that meets the target
+    share: float = None  # instead: smallest floor / value that meets it
+    metric: str = "time"
+    peers: list = field(default_factory=list)  # [(bench, metric)]
+    floor: tuple = None  # (bench, impl, metric); None: (bench, "floor", the metric)
+    less_driver: bool = False  # peers' values less the driver's own of the same bench
+
+
+def rope_rows():
+    rows = []
+    for dtype in ("bf16", "f32"):
+        for layout in ("bhnd", "bnhd"):
+            for angles in ("computed", "tables"):
+                for place in ("out", "in"):
+                    where = "in" if place == "in" else "out of"
+                    title = f"{dtype} {layout.upper()}, {angles}, {where} place"
+                    peers = []
+                    if place == "out":
+                        peers = [(f"rope_large_{dtype}_{layout}_tables_out", "time")]
+                    rows.append(
+                        Row(
+                            title,
+                            f"rope_large_{dtype}_{layout}_{angles}_{place}",
+                            ">= 92 % of copy rate",
+                            share=0.92,
+                            peers=peers,
+                        )
+                    )
+    return rows
+
+
+def canonical_rows():
+    rows = []
+    for kind, title, target, limit in (
+        ("graph_hot", "in a graph, buffers in L2", "<= 2.5 us", 2.5),
+        ("graph_cold", "in a graph, buffers from memory", "<= 2.5 us", 2.5),
+        ("stream_cold", "plain launches", "", None),
+    ):
+        for angles in ("computed", "tables"):
+            rows.append(
+                Row(
+                    f"{angles}, {title}",
+                    f"rope_canonical_f32_{angles}_{kind}",
+                    target,
+                    limit,
+                    peers=[(f"rope_canonical_f32_tables_{kind}", "time")],
+                )
+            )
+    return rows
+
+
+def kv_rows():
+    rows = []
+    for form, title, limit in (("stacked", "stacked output", 2.5), ("in", "in place", 2.0)):
+        for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
+            bench = f"kv_canonical_f32_{form}_{kind}"
+            rows.append(
+                Row(
+                    f"float32 [2, 16, 128, 4, 32], {title}, in a graph, {where}",
+                    bench,
+                    f"<= {limit} us",
+                    limit,
+                    peers=[(bench, "time")],
+                )
+            )
+    for name, title in (
+        ("tables_in", "tables"),
+        ("computed_in", "computed"),
+        ("tables_in_unique", "tables, positions promised to differ"),
+    ):
+        rows.append(
+            Row(
+                f"float32 [8, 1024, 8192, 8, 128], in place, {title}",
+                f"kv_large_f32_{name}",
+                ">= 90 % of copy rate",
+                share=0.9,
+                peers=[("kv_large_f32_tables_in", "time")],
+            )
+        )
+    for kind, where in (
+        ("graph_hot", "in a graph, buffers in L2"),
+        ("graph_cold", "in a graph, buffers from memory"),
+        ("stream_cold", "plain launches"),
+    ):
+        for angles in ("computed", "tables"):
+            rows.append(
+                Row(
+                    f"bfloat16 [64, 1, 4096, 8, 128], in place, {angles}, {where}",
+                    f"kv_decode_bf16_{angles}_in_{kind}",
+                    peers=[(f"kv_decode_bf16_tables_in_{kind}", "time")],
+                )
+            )
+    return rows
+
+
+def linear_rows():
+    rows = []
+    for dtype, title, share in (("f32", "float32", 2.0), ("bf16", "bfloat16", 1.0)):
+        for n, k in ((512, 4096), (2048, 512), (4096, 512), (2048, 2048)):
+            bench = f"linear_{dtype}_M8192_N{n}_K{k}"
+            rows.append(
+                Row(
+                    f"{title}, 8192 x {n} x {k}",
+                    bench,
+                    f">= {share:g} x cuBLAS",
+                    share=share,
+                    peers=[(bench, "time")],
+                    floor=(bench, "cublas", "time"),
+                )
+            )
+    for size, limit in (((384, 48, 256), 2.5), ((384, 256, 48), 2.2), ((512, 256, 256), 3.5)):
+        for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
+            bench = "linear_f32_M{}_N{}_K{}_".format(*size) + kind
+            rows.append(
+                Row(
+                    "float32, {} x {} x {}".format(*size) + f", in a graph, {where}",
+                    bench,
+                    f"<= {limit} us",
+                    limit,
+                    peers=[(bench, "time")],
+                    floor=(bench, "cublas", "time"),
+                )
+            )
+    for m in (1, 16):
+        for kind, where in (("graph_hot", "the same W"), ("graph_cold", "W from memory")):
+            bench = f"linear_bf16_M{m}_N4096_K4096_{kind}"
+            rows.append(
+                Row(
+                    f"bfloat16, {m} x 4096 x 4096, in a graph, {where}",
+                    bench,
+                    peers=[(bench, "time")],
+                    floor=(bench, "cublas", "time"),
+                )
+            )
+    return rows
+
+
+def attention_rows():
+    rows = []
+    for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
+        bench = f"attention_canonical_f32_{kind}"
+        title = f"float32 [4, 64 by 128, 8, 32], in a graph, {where}"
+        rows.append(Row(title, bench, peers=[(bench, "time")]))
+    for shape, name in (
+        ("bfloat16 [4, 4096, 32, 64], full", "bf16_d64_full"),
+        ("bfloat16 [4, 4096, 32, 64], causal", "bf16_d64_causal"),
+        ("bfloat16 [4, 4096, 16, 128], full", "bf16_d128_full"),
+        ("bfloat16 [4, 4096, 16, 128], causal", "bf16_d128_causal"),
+        ("bfloat16 [4, 4096, 8, 256], full", "bf16_d256_full"),
+        ("bfloat16 [4, 4096, 25, 80], full", "bf16_d80_full"),
+        ("float32 [4, 2048, 8, 64], full", "f32_d64_full"),
+    ):
+        bench = f"attention_{name}"
+        rows.append(Row(shape, bench, peers=[(bench, "time")]))
+    return rows
+
+
+def lowrank_rows():
+    rows = []
+    for kind, where in (("hot_graph", "buffers in L2"), ("graph", "buffers from memory")):
+        bench = f"lowrank_canonical_f32_{kind}"
+        rows.append(
+            Row(
+                f"float32, 384 tokens, 256 to 48 to 4 heads of 32, {where}",
+                bench,
+                "<= 4.5 us",
+                4.5,
+                peers=[(bench, "time")],
+            )
+        )
+    for name, title, share in (
+        ("m4096_r512_g8", "4096 to 512 to 8 heads", 1.1),
+        ("m4096_r512_g16", "4096 to 512 to 16 heads", 1.1),
+        ("m1024_r64_g8", "1024 to 64 to 8 heads", 2.0),
+    ):
+        bench = f"lowrank_bf16_{name}_graph"
+        rows.append(
+            Row(
+                f"bfloat16, 8192 tokens, {title} of 128",
+                bench,
+                f">= {share:g} x cuBLAS",
+                share=share,
+                peers=[(bench, "time")],
+                floor=(bench, "torch_eager", "time"),
+            )
+        )
+    return rows
+
+
+def cross_rows():
+    rows = []
+    for dtype, title, limit in (("f32", "float32", 15), ("bf16", "bfloat16", 8)):
+        for kind, where in (
+            ("graph_hot", "in a graph, buffers in L2"),
+            ("graph_cold", "in a graph, buffers from memory"),
+            ("stream_cold", "plain launches"),
+        ):
+            peer = (f"cross_canonical_{dtype}_{kind}", "time")
+            for plan, how in (
+                ("", "auto"),
+                ("_one_launch", "one launch"),
+                ("_few_launches", "three launches"),
+            ):
+                aimed = kind == "graph_hot" and not plan
+                rows.append(
+                    Row(
+                        f"{title} [4, 64 by 128, 256, 8, 32], {where}, {how}",
+                        f"cross_canonical_{dtype}{plan}_{kind}",
+                        f"<= {limit} us" if aimed else "",
+                        limit if aimed else None,
+                        peers=[peer],
+                    )
+                )
+    rows.append(
+        Row(
+            "bfloat16 [4, 2048 by 2048, 2048, 16, 128]",
+            "cross_large_bf16",
+            ">= 0.6 x torch.compile (the project's: 1.1 x)",
+            share=0.6,
+            peers=[("cross_large_bf16", "time")],
+            floor=("cross_large_bf16", "torch_compile", "time"),
+        )
+    )
+    rows.append(
+        Row(
+            "bfloat16 [16, 1 by 1500, 1024, 16, 64], keys kept",
+            "cross_decode_bf16",
+            peers=[("cross_decode_bf16", "time")],
+        )
+    )
+    for name in ("canonical_f32", "canonical_bf16", "large_bf16", "decode_bf16"):
+        title = name.replace("_", ", ").replace("f32", "float32").replace("bf16", "bfloat16")
+        rows.append(Row(f"cold compile: {title}", f"cross_{name}", metric="compile"))
+    return rows
+
+
+FIRST = [("first_template", "time"), ("first_rope", "time")]
+COLD = [("cold_template", "time"), ("cold_rope", "time")]
+
+SECTIONS = [
+    (
+        "Rope of q and k [4, 32, 4096, 128]",
+        "Device time. The floor is the bytes moved at the copy rate "
+        "of this run. Peers read tables and work out of place.",
+        rope_rows(),
+    ),
+    (
+        "Rope of q and k, float32 [4, 8, 256, 64]",
+        "Device time of one launch among many. From memory: "
+        "26 sets of buffers, 218 MB, taken in turn.",
+        canonical_rows(),
+    ),
+    (
+        "New keys and values into a cache [batch, tokens, cache_len, heads, head_dim]",
+        "Device time of one update among many; the keys are rotated. The floor is the bytes of the "
+        "new values, in and out, and those of a copied cache. Peers read tables.",
+        kv_rows(),
+    ),
+    (
+        "Linear, M x N x K",
+        "Device time. In place of a floor stands cuBLAS, for float32 without TF32: its time over "
+        "that of the library is the ratio that counts. Errors are in results.jsonl.",
+        linear_rows(),
+    ),
+    (
+        "Keys and values from compressed activations",
+        "Device time of one launch among many, in a graph. The floor of the large ones is cuBLAS, "
+        "as PyTorch calls it: its time over that of the library is the ratio that counts.",
+        lowrank_rows(),
+    ),
+    (
+        "Attention [batch, queries, heads, head_dim]",
+        "Device time of one launch among many. Peers are PyTorch's scaled_dot_product_attention: "
+        "FlashAttention 2 and cuDNN in bfloat16, the memory-efficient kernel in float32.",
+        attention_rows(),
+    ),
+    (
+        "Attention with its projections [batch, queries by keys, model_dim, heads, head_dim]",
+        "Device time of one launch among many; q and k are rotated. The floor is the larger of the "
+        "bytes of inputs, weights and output and of the products at the data sheet's rate; that of "
+        "the large one is torch.compile. Peers read tables.",
+        cross_rows(),
+    ),
+    (
+        "Launch",
+        "Host time of a launch above the driver's own cuLaunchKernel with the same function "
+        "and parameters, back to back.",
+        [
+            Row(
+                "template, 4 parameters",
+                "launch_template",
+                "<= 150 ns",
+                150,
+                metric="over_driver",
+                peers=[("launch_template", "launch")],
+                less_driver=True,
+            ),
+            Row("rope, all sizes dynamic", "launch_rope", "<= 150 ns", 150, metric="over_driver"),
+        ],
+    ),
+    (
+        "Compile answered from memory",
+        "Host time of fa_compile among so many kernels. The kernels come "
+        "from a stand-in for NVRTC, so that 10,000 of them take seconds.",
+        [
+            Row("among 1", "hit_1", "<= 200 ns", 200, metric="hit"),
+            Row("among 100", "hit_100", "<= 200 ns", 200, metric="hit"),
+            Row("among 10,000", "hit_10000", "<= 200 ns", 200, metric="hit"),
+            Row("among 10,000, a random one each time", "hit_10000", metric="hit_any"),
+            Row("template", "hit_template", metric="hit"),
+        ],
+    ),
+    (
+        "Start of a process",
+        "From when the CUDA context and the inputs exist until a result is on the "
+        "host, in a fresh process. The floor is the driver alone with the cubin in memory. Peers "
+        "run the template, Triton and torch.compile also rope.",
+        [
+            Row(
+                "first result, cache warm: template",
+                "first_template",
+                "<= 1 ms",
+                1,
+                peers=[("first_template", "time")],
+                floor=("first_template", "driver", "time"),
+            ),
+            Row(
+                "first result, cache warm: rope",
+                "first_rope",
+                "<= 1 ms",
+                1,
+                peers=FIRST,
+                floor=("first_template", "driver", "time"),
+            ),
+            Row(
+                "first result, no cache: template",
+                "cold_template",
+                peers=[("cold_template", "time")],
+            ),
+            Row("first result, no cache: rope", "cold_rope", "<= 1000 ms", 1000, peers=COLD),
+            Row("first trivial compile", "nvrtc_start", peers=[("nvrtc_start", "time")]),
+            Row(
+                "cold compile, slowest rope instance",
+                "compile_largest",
+                "<= 1000 ms",
+                1000,
+                floor=("nvrtc_trivial", "nvrtc", "time"),
+            ),
+            Row(
+                "256 kernels from a warm disk cache, above the driver",
+                "load_256",
+                "<= 15 ms",
+                15,
+                metric="over_driver",
+            ),
+            Row("library size", "library_size", "< 1 MB", 1, metric="size"),
+        ],
+    ),
+]
