@@ -1,6 +1,6 @@
-/* As test_templates.c, of the operations that multiply matrices: every instance on sm_90a, half of them
- * on sm_80, and of every six another one on each other architecture. They take what registers there
- * are: that nothing spills is what counts. */
+/* As test_templates.c, of the operations that multiply matrices: every instance on sm_90a, a quarter
+ * of them on sm_80, and of every twelve another one on each other architecture. They take what registers
+ * there are: that nothing spills is what counts. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -163,22 +163,22 @@ static void compile_some(const char *arch, size_t first, size_t step)
 
 Test(products, sm_75)
 {
-    compile_some("sm_75", 0, 6);
+    compile_some("sm_75", 0, 12);
 }
 
 Test(products, sm_80)
 {
-    compile_some("sm_80", 0, 2);
+    compile_some("sm_80", 0, 4);
 }
 
 Test(products, sm_86)
 {
-    compile_some("sm_86", 1, 6);
+    compile_some("sm_86", 1, 12);
 }
 
 Test(products, sm_89)
 {
-    compile_some("sm_89", 2, 6);
+    compile_some("sm_89", 2, 12);
 }
 
 Test(products, sm_90a)
@@ -188,10 +188,10 @@ Test(products, sm_90a)
 
 Test(products, sm_100a)
 {
-    compile_some("sm_100a", 3, 6);
+    compile_some("sm_100a", 3, 12);
 }
 
 Test(products, sm_120a)
 {
-    compile_some("sm_120a", 4, 6);
+    compile_some("sm_120a", 5, 12);
 }
