@@ -47,7 +47,10 @@ static void pack(const fa__op *op, const fa_spec *spec, fa__buf *out)
 {
     int32_t id = (int32_t)op->id;
     fa__buf_bytes(out, &id, sizeof id);
-    op->pack(spec, out);
+    if (op->pack)
+        op->pack(spec, out);
+    else
+        fa__spec_pack_table(op, spec, out);
 }
 
 /* --- cache and compiler --- */
@@ -176,7 +179,7 @@ fa_status fa__compile(fa_context *ctx, const fa_spec *spec, fa_kernel **out, fa_
     if (status)
         return status;
     const fa__op *op = fa__op_find(spec->op);
-    if (!op || !op->packable(spec)) /* refused with the reason */
+    if (!op || (op->packable && !op->packable(spec))) /* refused with the reason */
         return fa__spec_prepare(ctx, spec, &op, NULL, NULL);
     pack(op, spec, &bytes);
     if (bytes.failed) {

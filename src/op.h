@@ -86,10 +86,10 @@ typedef struct fa__op {
     fa_status (*instantiate)(const fa_spec *spec, const fa__plan *plan, fa__program *program);
     /* Whether pack can be called: the spec's pointers and counts agree. Anything else is reported
      * by validate. */
-    bool (*packable)(const fa_spec *spec);
+    bool (*packable)(const fa_spec *spec); /* NULL: always */
     /* Appends the spec's content as bytes: equal specs give equal bytes, different ones different.
      * Must be quick (it is the memory cache's key) and works on specs as the caller gave them. */
-    void (*pack)(const fa_spec *spec, fa__buf *out);
+    void (*pack)(const fa_spec *spec, fa__buf *out); /* NULL: what the table lists */
     /* Deep copy of what the spec points to, into one allocation (*memory, may stay NULL); `spec`
      * then points there. */
     fa_status (*copy)(fa_spec *spec, void **memory);
@@ -129,7 +129,6 @@ const fa_param_info *fa__op_param(const fa__op *op, const char *key);
 
 /* The steps that walk the parameter table, for operations whose spec holds only plain values. */
 fa_status fa__spec_check_table(const fa__op *op, const fa_spec *spec);
-bool fa__spec_always_packable(const fa_spec *spec);
 void fa__spec_pack_table(const fa__op *op, const fa_spec *spec, fa__buf *out);
 
 /* --- writing a prologue: typed constants in front of a template (prologue.c) --- */

@@ -227,12 +227,6 @@ fa_status fa__spec_check_table(const fa__op *op, const fa_spec *spec)
     return FA_OK;
 }
 
-bool fa__spec_always_packable(const fa_spec *spec)
-{
-    (void)spec;
-    return true;
-}
-
 void fa__spec_pack_table(const fa__op *op, const fa_spec *spec, fa__buf *out)
 {
     unsigned char bytes[512];

@@ -18,7 +18,7 @@ LAYERS = [
     ["status", "buf", "clock", "digest", "exit", "fork", "log", "template_text", "thread"],
     ["dynlib", "file", "json json_text", "pool", "compile_slots", "tensor", "ops/sizes"],
     ["op spec prologue", "entry"],
-    ["arch", "key", "manifest manifest_template", "ops/rotary"],
+    ["arch", "key", "manifest manifest_template", "ops/params", "ops/rotary"],
     ["driver driver_impl driver_launch driver_load", "compiler compiler_find compiler_log", "ops/attention ops/attention_launch ops/attention_plan",
      "ops/kv_update ops/kv_update_arrays ops/kv_update_launch",
      "ops/linear ops/linear_launch ops/linear_plan", "ops/lowrank_kv ops/lowrank_kv_arrays ops/lowrank_kv_launch ops/lowrank_kv_plan", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],

@@ -2,30 +2,18 @@
 #include "ops/attention.h"
 
 #include <float.h>
-#include <stdlib.h>
 
+#include "ops/params.h"
 #include "status.h"
 
-static const char *const mask_names[] = {"full", "causal", "causal_top_left", NULL};
 static const char *const tiles_names[] = {"auto", "large", "medium", "small", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, attention) + offsetof(fa_attention_spec, name)
-#define CHOICE(name, values, text)                                                                 \
-    {                                                                                              \
-#name, NULL, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                        \
-    }
-#define YES(name, text)                                                                            \
-    {                                                                                              \
-#name, NULL, FA_PARAM_BOOL, MEMBER(name), false, 0, 0, NULL, text                          \
-    }
-#define DIMENSION(name, alias, most, text)                                                         \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), true, 1, most, NULL, text                        \
-    }
+#define DIMENSION(name, alias, most, text) NUMBER(name, alias, true, 1, most, text)
 
 static const fa_param_info parameters[] = {
     CHOICE(dtype, fa__dtype_names, "element type of q, k, v and out"),
-    CHOICE(mask, mask_names, "keys that a query sees"),
+    CHOICE(mask, fa__mask_names, "keys that a query sees"),
     CHOICE(tiles, tiles_names, "how the work is cut"),
     YES(heads_first, "tensors whose strides are all 0 are [B, heads, T, D]"),
     YES(lse, "the logarithm of each row's sum of exponentials is written too"),
@@ -85,20 +73,16 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
 
 static void write_label(const fa_attention_spec *s, fa__buf *label)
 {
-    fa__buf_format(label, "attention %s %s", fa__dtype_name(s->dtype), mask_names[s->mask]);
+    fa__buf_format(label, "attention %s %s", fa__dtype_name(s->dtype), fa__mask_names[s->mask]);
     fa__buf_text(label, s->lse ? " lse" : "");
     if (s->tiles)
         fa__buf_format(label, " %s", tiles_names[s->tiles]);
-    const struct {
-        const char *letter;
-        int32_t value;
-    } dimensions[] = {{"D", s->head_dim}, {"Dv", s->head_dim_v != s->head_dim ? s->head_dim_v : 0},
-                      {"B", s->batch},    {"H", s->heads_q},
-                      {"G", s->heads_k},  {"Tq", s->seqlen_q},
-                      {"Tk", s->seqlen_k}};
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
-        if (dimensions[i].value)
-            fa__buf_format(label, " %s%d", dimensions[i].letter, dimensions[i].value);
+    const fa__label_number dimensions[] = {
+        {"D", s->head_dim}, {"Dv", s->head_dim_v != s->head_dim ? s->head_dim_v : 0},
+        {"B", s->batch},    {"H", s->heads_q},
+        {"G", s->heads_k},  {"Tq", s->seqlen_q},
+        {"Tk", s->seqlen_k}};
+    fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
 }
 
 static void write_prologue(const fa_attention_spec *s, const fa__plan *p, fa__buf *source)
@@ -135,11 +119,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     return fa__program_embedded(program, "attention.cu", "fajit_attention", fa__template_attention);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_attention, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(attention_kernel_params)};
 _Static_assert(sizeof(attention_kernel_params) == 200, "attention.cu's default says the same");
 _Static_assert(sizeof(attention_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
@@ -154,8 +133,6 @@ const fa__op fa__op_attention = {
     .validate = validate,
     .plan = fa__attention_plan,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__attention_launch,
     .param_sizes = param_sizes,
     .param_size_count = 1,

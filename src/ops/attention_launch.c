@@ -126,11 +126,6 @@ static fa_status check_views(const views *v)
 
 /* --- the grid --- */
 
-static int64_t divide_up(int64_t n, int64_t d)
-{
-    return (n + d - 1) / d;
-}
-
 int64_t fa__attention_section(const fa_attention_spec *s, int64_t batch, int64_t heads_q,
                               int64_t heads_k, int64_t seqlen_k)
 {
@@ -144,7 +139,7 @@ int64_t fa__attention_section(const fa_attention_spec *s, int64_t batch, int64_t
 static fa_status choose_grid(const fa_attention_spec *s, const fa__plan *p, const sizes *n,
                              attention_kernel_params *k, fa__launch *l)
 {
-    const int64_t tiles = divide_up(n->seqlen_q, fa__attention_rows(p));
+    const int64_t tiles = fa__divide_up(n->seqlen_q, fa__attention_rows(p));
     int64_t blocks = 0;
     if (__builtin_mul_overflow(n->batch * n->heads_q, tiles, &blocks) || blocks > FA__MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,

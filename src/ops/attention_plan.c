@@ -45,11 +45,6 @@ static const tiling tilings_32[] = {
 
 /* --- shared memory, as attention_shape.cuh lays it out --- */
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -58,11 +53,11 @@ static int64_t larger(int64_t a, int64_t b)
 static int64_t smem_bytes(const fa_attention_spec *s, const tiling *t, int64_t stages)
 {
     const int64_t bytes = (int64_t)fa__dtype_bytes(s->dtype);
-    const int64_t row = round_up(s->head_dim, bytes == 4 ? 8 : 16) * bytes;
-    const int64_t row_v = round_up(s->head_dim_v, 8) * bytes;
+    const int64_t row = fa__round_up(s->head_dim, bytes == 4 ? 8 : 16) * bytes;
+    const int64_t row_v = fa__round_up(s->head_dim_v, 8) * bytes;
     const int64_t front = (int64_t)16 * t->row_warps * t->row_tiles * larger(row, row_v);
     const int64_t rings = stages * t->key_tile * (row + row_v);
-    const int64_t part = (round_up(s->head_dim_v, 8) / 2 + 4) * 128;
+    const int64_t part = (fa__round_up(s->head_dim_v, 8) / 2 + 4) * 128;
     return front + larger(rings, (t->key_warps - 1) * t->row_warps * part);
 }
 
@@ -94,14 +89,14 @@ static int64_t blocks_of(const fa_attention_spec *s, const tiling *t)
     const int64_t rows = rows_of(t);
     const int64_t batch = s->batch ? s->batch : s->seqlen_q ? 1 : 0;
     const int64_t heads = (int64_t)s->heads_q * batch;
-    return heads > INT32_MAX ? INT32_MAX : heads * (round_up(s->seqlen_q, rows) / rows);
+    return heads > INT32_MAX ? INT32_MAX : heads * (fa__round_up(s->seqlen_q, rows) / rows);
 }
 
 /* Half of the tile or more would be behind the last query, and a smaller one has none of that. */
 static bool is_too_tall(const fa_attention_spec *s, const tiling *t)
 {
     return s->seqlen_q && t->size != FA_ATTENTION_TILES_SMALL &&
-           rows_of(t) >= 2 * round_up(s->seqlen_q, 16);
+           rows_of(t) >= 2 * fa__round_up(s->seqlen_q, 16);
 }
 
 static const tiling *choose_tiling(const fa_attention_spec *s, const fa__target *target)

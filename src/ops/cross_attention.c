@@ -5,35 +5,22 @@
 #include <float.h>
 
 #include "json.h"
+#include "ops/params.h"
 #include "status.h"
 
 static const char *const form_names[] = {"whole", "queries", "keys", NULL};
 static const char *const plan_names[] = {"auto", "one_launch", "few_launches", NULL};
-static const char *const mask_names[] = {"full", "causal", "causal_top_left", NULL};
-static const char *const rotation_names[] = {"none", "half", "interleaved", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, cross_attention) + offsetof(fa_cross_attention_spec, name)
-#define CHOICE(name, values, text)                                                                 \
-    {                                                                                              \
-#name, NULL, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                        \
-    }
-#define YES(name, text)                                                                            \
-    {                                                                                              \
-#name, NULL, FA_PARAM_BOOL, MEMBER(name), false, 0, 0, NULL, text                          \
-    }
-#define NUMBER(name, alias, dynamic, low, high, text)                                              \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), dynamic, low, high, NULL, text                   \
-    }
 
 static const fa_param_info parameters[] = {
     CHOICE(dtype, fa__dtype_names, "element type of inputs, weights and outputs"),
     CHOICE(form, form_names, "all of it, from keys and values that are kept, or these alone"),
     CHOICE(plan, plan_names, "of the whole: blocks that wait for each other, or three launches"),
-    CHOICE(mask, mask_names, "keys that a query sees"),
+    CHOICE(mask, fa__mask_names, "keys that a query sees"),
     YES(bias, "vectors are added to q, k and v"),
     YES(bias_out, "a vector is added to the output"),
-    CHOICE(rotation, rotation_names, "of q and k; pairs as in rope"),
+    CHOICE(rotation, fa__rotation_names, "of q and k; pairs as in rope"),
     CHOICE(angles, fa__rotary_angles_names,
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
     NUMBER(model_dim, "C", true, 1, LINEAR_MAX_SIZE, "elements of a token"),
@@ -176,23 +163,19 @@ static void write_label(fa_cross_attention_spec *s, fa__buf *label)
     if (s->plan)
         fa__buf_format(label, " %s", plan_names[s->plan]);
     if (s->mask)
-        fa__buf_format(label, " %s", mask_names[s->mask]);
+        fa__buf_format(label, " %s", fa__mask_names[s->mask]);
     fa__buf_text(label, s->bias ? " bias" : "");
     fa__buf_text(label, s->bias_out ? " bias_out" : "");
     if (s->rotation)
-        fa__buf_format(label, " %s", rotation_names[s->rotation]);
+        fa__buf_format(label, " %s", fa__rotation_names[s->rotation]);
     if (s->angles)
         fa__buf_format(label, " %s", fa__rotary_angles_names[s->angles]);
-    const struct {
-        const char *letter;
-        int32_t value;
-    } dimensions[] = {{"C", s->model_dim}, {"H", s->heads_q},
-                      {"G", s->heads_k},   {"D", s->head_dim},
-                      {"B", s->batch},     {"R", s->rotary_dim != s->head_dim ? s->rotary_dim : 0},
-                      {"Tq", s->seqlen_q}, {"Tk", s->seqlen_k}};
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
-        if (dimensions[i].value)
-            fa__buf_format(label, " %s%d", dimensions[i].letter, dimensions[i].value);
+    const fa__label_number dimensions[] = {
+        {"C", s->model_dim}, {"H", s->heads_q},
+        {"G", s->heads_k},   {"D", s->head_dim},
+        {"B", s->batch},     {"R", s->rotary_dim != s->head_dim ? s->rotary_dim : 0},
+        {"Tq", s->seqlen_q}, {"Tk", s->seqlen_k}};
+    fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
     if (s->scale != 0 && s->scale != fa__attention_scale(s->head_dim)) {
         fa__buf_text(label, " scale=");
         fa__json_real(label, s->scale);
@@ -272,11 +255,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *plan, fa__prog
                                 fa__template_cross_attention);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_cross_attention, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(cross_kernel_params)};
 _Static_assert(sizeof(cross_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
                "room for a launch");
@@ -290,8 +268,6 @@ const fa__op fa__op_cross_attention = {
     .validate = validate,
     .plan = fa__cross_plan_make,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__cross_launch,
     .workspace = fa__cross_workspace,
     .param_sizes = param_sizes,

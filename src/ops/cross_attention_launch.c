@@ -67,20 +67,16 @@ typedef struct workspace {
     int64_t row_q, row_k;          /* elements between rows: 16-byte accesses */
 } workspace;
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static workspace workspace_of(const fa_cross_attention_spec *s, const cross_sizes *n)
 {
     const int64_t piece = 16 / n->element_bytes;
-    workspace r = {.row_q = round_up(n->columns_q, piece), .row_k = round_up(n->columns_k, piece)};
+    workspace r = {.row_q = fa__round_up(n->columns_q, piece),
+                   .row_k = fa__round_up(n->columns_k, piece)};
     if (s->form == FA_CROSS_KEYS)
         return r;
-    const int64_t queries = round_up(n->rows_q * r.row_q * n->element_bytes, 256);
+    const int64_t queries = fa__round_up(n->rows_q * r.row_q * n->element_bytes, 256);
     const int64_t keys =
-        s->form == FA_CROSS_QUERIES ? 0 : round_up(n->rows_k * r.row_k * n->element_bytes, 256);
+        s->form == FA_CROSS_QUERIES ? 0 : fa__round_up(n->rows_k * r.row_k * n->element_bytes, 256);
     r.q = COUNTER_BYTES;
     r.k = r.q + queries;
     r.v = r.k + keys;
@@ -111,10 +107,7 @@ static linear_rows rows_of(const fa__view *view)
 
 static uintptr_t angles_of(const fa_cross_attention_spec *s, const fa_cross_attention_args *a)
 {
-    return !s->rotation                       ? 0
-           : s->angles == FA_ROPE_TABLES      ? (uintptr_t)a->cos | (uintptr_t)a->sin
-           : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
-                                              : 0;
+    return s->rotation ? fa__rotary_bits(s->angles, a->cos, a->sin, a->inv_freq) : 0;
 }
 
 /* y = x w^T: one group of the projections, or the output. */
@@ -137,7 +130,7 @@ static void fill_linear(const fa_linear_spec *linear, const cross_step *step, co
         .x_width = fa__linear_copy_width(x),
         .w_width = fa__linear_copy_width(w),
         .splits = 1,
-        .split_k = (int32_t)(fa__linear_divide_up(columns, tile_k) * tile_k),
+        .split_k = (int32_t)(fa__divide_up(columns, tile_k) * tile_k),
     };
     k->vector = fa__linear_is_wide(linear, vector, rows, bits, (uintptr_t)bias, angles)
                     ? (int32_t)vector
@@ -160,8 +153,8 @@ static void fill_rotation(const fa_cross_attention_spec *s, const fa_cross_atten
 
 static int64_t tiles_of(const cross_step *step, const linear_kernel_params *k)
 {
-    return fa__linear_divide_up(k->m, step->value[LINEAR_TILE_M]) *
-           fa__linear_divide_up(k->n, step->value[LINEAR_TILE_N]);
+    return fa__divide_up(k->m, step->value[LINEAR_TILE_M]) *
+           fa__divide_up(k->n, step->value[LINEAR_TILE_N]);
 }
 
 /* Where the steps find q, k, v and the heads' outputs. */
@@ -241,7 +234,7 @@ static fa_status fill_attend(const fa_cross_attention_spec *s, const cross_plan 
     const cross_step *step = &p->attend;
     const fa_spec attention = fa__cross_attend(s);
     const int64_t tile = 16 * step->value[ATTENTION_ROW_WARPS] * step->value[ATTENTION_ROW_TILES];
-    const int64_t tiles = fa__linear_divide_up(n->seqlen_q, tile);
+    const int64_t tiles = fa__divide_up(n->seqlen_q, tile);
     const int64_t blocks = n->batch * s->heads_q * tiles; /* below 2^31 * 256 * 2^31 / 16 */
     if (blocks > FA__MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,

@@ -5,37 +5,25 @@
 #include <stdlib.h>
 
 #include "json.h"
+#include "ops/params.h"
 #include "status.h"
 
 static const char *const cache_dtype_names[] = {"same", "e4m3", NULL};
 static const char *const scale_names[] = {"none", "tensor", "head", NULL};
-static const char *const cache_names[] = {"dense", "slots", "block_table", NULL};
-static const char *const layout_names[] = {"tokens_first", "heads_first", NULL};
-static const char *const rotation_names[] = {"none", "half", "interleaved", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, kv_update) + offsetof(fa_kv_update_spec, name)
-#define CHOICE(name, values, text)                                                                 \
-    {                                                                                              \
-#name, NULL, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                        \
-    }
-#define YES(name, text)                                                                            \
-    {                                                                                              \
-#name, NULL, FA_PARAM_BOOL, MEMBER(name), false, 0, 0, NULL, text                          \
-    }
-#define DIMENSION(name, alias, low, high, text)                                                    \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), true, low, high, NULL, text                      \
-    }
+#define DIMENSION(name, alias, low, high, text) NUMBER(name, alias, true, low, high, text)
 
 static const fa_param_info parameters[] = {
     CHOICE(dtype, fa__dtype_names, "element type of k_new and v_new"),
     CHOICE(cache_dtype, cache_dtype_names, "of the cache: that of the new ones, or quantized"),
     CHOICE(scales, scale_names, "of a quantized cache: for all heads, or one a head"),
-    CHOICE(cache, cache_names, "entry = position, a slot in a pool of pages, or by a block table"),
-    CHOICE(cache_layout, layout_names, "of caches and outputs whose strides are all 0"),
+    CHOICE(cache, fa__cache_names,
+           "entry = position, a slot in a pool of pages, or by a block table"),
+    CHOICE(cache_layout, fa__kv_layout_names, "of caches and outputs whose strides are all 0"),
     YES(in_place, "the cache is changed; else it is copied with the changes"),
     YES(unique, "promised: no two tokens of a batch go to one entry"),
-    CHOICE(rotation, rotation_names, "of the keys; pairs as in rope"),
+    CHOICE(rotation, fa__rotation_names, "of the keys; pairs as in rope"),
     CHOICE(angles, fa__rotary_angles_names,
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
     CHOICE(position_type, fa__index_names, "of positions"),
@@ -95,12 +83,12 @@ static fa_status check_cache(const fa_kv_update_spec *s, const fa__target *targe
         return fa__fail(FA_ERR_VALUE,
                         "kv_update: cache = %s without in_place; pages are always changed in place "
                         "(fa_kv_update_spec.in_place)",
-                        cache_names[s->cache]);
+                        fa__cache_names[s->cache]);
     if (pages && s->cache_len)
         return fa__fail(FA_ERR_VALUE,
                         "kv_update: cache_len = %d with cache = %s; leave it 0, pages have "
                         "page_size (fa_kv_update_spec.cache_len)",
-                        s->cache_len, cache_names[s->cache]);
+                        s->cache_len, fa__cache_names[s->cache]);
     if (!pages && s->page_size)
         return fa__fail(FA_ERR_VALUE,
                         "kv_update: page_size = %d with cache = dense; leave it 0, or choose slots "
@@ -191,31 +179,26 @@ static void write_label(fa_kv_update_spec *s, fa__buf *label)
         fa__buf_format(label, " %s", cache_dtype_names[s->cache_dtype]);
     if (s->scales)
         fa__buf_format(label, " scale_%s", scale_names[s->scales]);
-    fa__buf_format(label, " %s", cache_names[s->cache]);
+    fa__buf_format(label, " %s", fa__cache_names[s->cache]);
     fa__buf_text(label, s->in_place ? " in_place" : "");
     fa__buf_text(label, s->unique ? " unique" : "");
     if (s->rotation)
-        fa__buf_format(label, " %s", rotation_names[s->rotation]);
+        fa__buf_format(label, " %s", fa__rotation_names[s->rotation]);
     if (s->angles)
         fa__buf_format(label, " %s", fa__rotary_angles_names[s->angles]);
     fa__buf_text(label, s->position_type ? " positions_i64" : "");
     fa__buf_text(label, s->slot_type ? " slots_i64" : "");
     const bool own_v = s->head_dim_v != s->head_dim;
     const bool partial = s->rotation && s->rotary_dim != s->head_dim;
-    const struct {
-        const char *letter;
-        int32_t value;
-    } dimensions[] = {{"D", s->head_dim},
-                      {"Dv", own_v ? s->head_dim_v : 0},
-                      {"R", partial ? s->rotary_dim : 0},
-                      {"B", s->batch},
-                      {"T", s->tokens},
-                      {"G", s->heads},
-                      {"L", s->cache_len},
-                      {"P", s->page_size}};
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
-        if (dimensions[i].value)
-            fa__buf_format(label, " %s%d", dimensions[i].letter, dimensions[i].value);
+    const fa__label_number dimensions[] = {{"D", s->head_dim},
+                                           {"Dv", own_v ? s->head_dim_v : 0},
+                                           {"R", partial ? s->rotary_dim : 0},
+                                           {"B", s->batch},
+                                           {"T", s->tokens},
+                                           {"G", s->heads},
+                                           {"L", s->cache_len},
+                                           {"P", s->page_size}};
+    fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
     const fa__rotary rotary = rotary_of(s);
     if (s->rotation)
         fa__rotary_label(label, &rotary);
@@ -262,11 +245,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     return fa__program_embedded(program, "kv_update.cu", "fajit_kv_update", fa__template_kv_update);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_kv_update, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(kv_kernel_params)};
 _Static_assert(sizeof(kv_kernel_params) == 408, "kv_update.cu's default says the same");
 _Static_assert(sizeof(kv_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
@@ -281,8 +259,6 @@ const fa__op fa__op_kv_update = {
     .validate = validate,
     .plan = plan,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__kv_update_launch,
     .param_sizes = param_sizes,
     .param_size_count = 1,

@@ -1,6 +1,7 @@
 /* FA_OP_LINEAR: y = x W^T with an epilogue. The kernel is kernel_templates/linear.cu. */
 #include "ops/linear.h"
 
+#include "ops/params.h"
 #include "status.h"
 
 static const char *const operand_names[] = {"same", "e4m3", NULL};
@@ -8,21 +9,8 @@ static const char *const output_names[] = {"same", "f32", "f16", "bf16", NULL};
 static const char *const arithmetic_names[] = {"auto", "fma", "split_tf32", "split_bf16", NULL};
 static const char *const scale_names[] = {"none", "tensor", "row", NULL};
 static const char *const activation_names[] = {"none", "silu", "gelu", "gelu_tanh", NULL};
-static const char *const rotation_names[] = {"none", "half", "interleaved", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, linear) + offsetof(fa_linear_spec, name)
-#define CHOICE(name, values, text)                                                                 \
-    {                                                                                              \
-#name, NULL, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                        \
-    }
-#define YES(name, text)                                                                            \
-    {                                                                                              \
-#name, NULL, FA_PARAM_BOOL, MEMBER(name), false, 0, 0, NULL, text                          \
-    }
-#define NUMBER(name, alias, dynamic, low, high, text)                                              \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), dynamic, low, high, NULL, text                   \
-    }
 
 static const fa_param_info parameters[] = {
     CHOICE(dtype, fa__dtype_names, "element type of x, W and bias"),
@@ -40,7 +28,7 @@ static const fa_param_info parameters[] = {
     NUMBER(k, "K", true, 1, LINEAR_MAX_SIZE, "columns of x and W"),
     NUMBER(split_1, NULL, false, 1, LINEAR_MAX_SIZE, "column where the second output begins"),
     NUMBER(split_2, NULL, false, 1, LINEAR_MAX_SIZE, "column where the third output begins"),
-    CHOICE(rotation, rotation_names, "of the columns as heads; pairs as in rope"),
+    CHOICE(rotation, fa__rotation_names, "of the columns as heads; pairs as in rope"),
     CHOICE(angles, fa__rotary_angles_names,
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
     CHOICE(position_type, fa__index_names, "of positions"),
@@ -216,28 +204,23 @@ static void write_label(fa_linear_spec *s, fa__buf *label)
     fa__buf_text(label, s->mapped_rows ? " mapped_rows" : "");
     fa__buf_text(label, s->row_type ? "_i64" : "");
     if (s->rotation)
-        fa__buf_format(label, " %s", rotation_names[s->rotation]);
+        fa__buf_format(label, " %s", fa__rotation_names[s->rotation]);
     if (s->angles)
         fa__buf_format(label, " %s", fa__rotary_angles_names[s->angles]);
     fa__buf_text(label, s->position_type ? " positions_i64" : "");
-    const struct {
-        const char *name;
-        int32_t value;
-    } numbers[] = {{"M", s->m},
-                   {"N", s->n},
-                   {"K", s->k},
-                   {"split_1=", s->split_1},
-                   {"split_2=", s->split_2},
-                   {"D", s->head_dim},
-                   {"R", s->rotary_dim != s->head_dim ? s->rotary_dim : 0},
-                   {"rotated=", s->rotated},
-                   {"tile_m=", s->tile_m},
-                   {"tile_n=", s->tile_n},
-                   {"stages=", s->stages},
-                   {"splits=", s->splits}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (numbers[i].value)
-            fa__buf_format(label, " %s%d", numbers[i].name, numbers[i].value);
+    const fa__label_number numbers[] = {{"M", s->m},
+                                        {"N", s->n},
+                                        {"K", s->k},
+                                        {"split_1=", s->split_1},
+                                        {"split_2=", s->split_2},
+                                        {"D", s->head_dim},
+                                        {"R", s->rotary_dim != s->head_dim ? s->rotary_dim : 0},
+                                        {"rotated=", s->rotated},
+                                        {"tile_m=", s->tile_m},
+                                        {"tile_n=", s->tile_n},
+                                        {"stages=", s->stages},
+                                        {"splits=", s->splits}};
+    fa__label_numbers(label, numbers, sizeof numbers / sizeof numbers[0]);
     const fa__rotary rotary = rotary_of(s);
     if (s->rotation)
         fa__rotary_label(label, &rotary);
@@ -297,11 +280,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     return fa__program_embedded(program, "linear.cu", "fajit_linear", fa__template_linear);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_linear, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(linear_kernel_params)};
 _Static_assert(sizeof(linear_kernel_params) == 288, "linear.cu's default says the same");
 _Static_assert(sizeof(linear_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
@@ -316,8 +294,6 @@ const fa__op fa__op_linear = {
     .validate = validate,
     .plan = fa__linear_plan,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__linear_launch,
     .workspace = fa__linear_workspace,
     .param_sizes = param_sizes,

@@ -69,11 +69,6 @@ static inline fa_dtype fa__linear_output_dtype(const fa_linear_spec *s)
     return s->dtype;
 }
 
-static inline int64_t fa__linear_divide_up(int64_t n, int64_t d)
-{
-    return (n + d - 1) / d;
-}
-
 /* Sizes, merged, that the elements of one store must divide. */
 static inline uint64_t fa__linear_dividends(const fa_linear_spec *s, int64_t n)
 {

@@ -209,14 +209,14 @@ static shares share_out(const fa_linear_spec *s, const fa__plan *p, const sizes 
 {
     const int64_t tile_m = p->value[LINEAR_TILE_M], tile_n = p->value[LINEAR_TILE_N];
     const int64_t tile_k = p->value[LINEAR_TILE_K];
-    const int64_t k_tiles = fa__linear_divide_up(n->k, tile_k);
-    shares h = {.tiles = fa__linear_divide_up(n->m, tile_m) * fa__linear_divide_up(n->n, tile_n)};
+    const int64_t k_tiles = fa__divide_up(n->k, tile_k);
+    shares h = {.tiles = fa__divide_up(n->m, tile_m) * fa__divide_up(n->n, tile_n)};
     const int64_t splits = choose_splits(s, p, h.tiles, k_tiles, multiprocessors);
-    const int64_t each = fa__linear_divide_up(k_tiles, splits);
-    h.splits = each ? fa__linear_divide_up(k_tiles, each) : 1;
+    const int64_t each = fa__divide_up(k_tiles, splits);
+    h.splits = each ? fa__divide_up(k_tiles, each) : 1;
     h.split_k = each * tile_k;
     if (h.splits > 1) {
-        h.counter_bytes = fa__linear_divide_up(h.tiles * 4, 256) * 256;
+        h.counter_bytes = fa__divide_up(h.tiles * 4, 256) * 256;
         h.workspace_bytes = h.counter_bytes + h.tiles * h.splits * tile_m * tile_n * 4;
     }
     return h;
@@ -270,10 +270,8 @@ bool fa__linear_is_wide(const fa_linear_spec *s, int64_t vector, int64_t n, uint
 static bool is_wide(const fa_linear_spec *s, const fa__plan *p, const fa_linear_args *a,
                     const sizes *n, const views *v)
 {
-    const uintptr_t angles = !s->rotation                  ? 0
-                             : s->angles == FA_ROPE_TABLES ? (uintptr_t)a->cos | (uintptr_t)a->sin
-                             : s->angles == FA_ROPE_FREQUENCIES ? (uintptr_t)a->inv_freq
-                                                                : 0;
+    const uintptr_t angles =
+        s->rotation ? fa__rotary_bits(s->angles, a->cos, a->sin, a->inv_freq) : 0;
     uint64_t rows = v->residual ? fa__view_address_bits(v->residual) : 0;
     for (int i = 0; i < n->outputs; i++)
         rows |= fa__view_address_bits(v->y[i]);

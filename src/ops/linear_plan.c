@@ -98,8 +98,8 @@ static int64_t stages_of(const fa_linear_spec *s, const layout *l, const fa__tar
 {
     const int64_t room = (int64_t)target->smem_optin - STATIC_BYTES;
     int64_t stages = s->stages ? s->stages : l->stages;
-    if (s->k && !s->stages && stages > fa__linear_divide_up(s->k, tile_k) + 1)
-        stages = fa__linear_divide_up(s->k, tile_k) + 1;
+    if (s->k && !s->stages && stages > fa__divide_up(s->k, tile_k) + 1)
+        stages = fa__divide_up(s->k, tile_k) + 1;
     stages = stages < 2 ? 2 : stages;
     if (s->stages)
         return shared_bytes(l, stages) <= room ? stages : 0;
@@ -191,9 +191,9 @@ static linear_work work_of(const fa_linear_spec *s, const layout *l, int arithme
 {
     const int64_t n = s->n ? s->n : DYNAMIC_N, k = s->k ? s->k : DYNAMIC_K;
     const int64_t tile_k = 128 / fa__linear_operand_bytes(s);
-    linear_work work = {.k_tiles = fa__linear_divide_up(k, tile_k),
-                        .tiles = fa__linear_divide_up(rows_of(s), l->tile_m) *
-                                 fa__linear_divide_up(n, l->tile_n)};
+    linear_work work = {.k_tiles = fa__divide_up(k, tile_k),
+                        .tiles =
+                            fa__divide_up(rows_of(s), l->tile_m) * fa__divide_up(n, l->tile_n)};
     set_clocks(s, l, arithmetic, target, &work);
     return work;
 }
@@ -201,9 +201,9 @@ static linear_work work_of(const fa_linear_spec *s, const layout *l, int arithme
 /* Clocks of the whole product, with so many blocks to a tile, in so many rounds of blocks. */
 static int64_t clocks_of(const linear_work *w, int64_t splits, int64_t rounds)
 {
-    const int64_t steps = fa__linear_divide_up(w->k_tiles, splits);
+    const int64_t steps = fa__divide_up(w->k_tiles, splits);
     const int64_t join = splits > 1 ? JOIN_CLOCKS + splits * w->sums * 4 / LOADED_EACH_CLOCK : 0;
-    const int64_t turns = fa__linear_divide_up(rounds, w->resident);
+    const int64_t turns = fa__divide_up(rounds, w->resident);
     /* Blocks of one multiprocessor overlap what they wait for. */
     return rounds * steps * w->step_clocks + turns * w->finish_clocks + FIXED_CLOCKS +
            (turns - 1) * FIXED_CLOCKS / 4 + join;
@@ -239,7 +239,7 @@ static int64_t cost_of(const fa_linear_spec *s, const linear_work *work, int cc)
     const int64_t device = multiprocessors_of(cc);
     const int64_t splits =
         !s->splits && rows_of(s) <= FEW_ROWS ? fa__linear_splits(work, device) : 1;
-    return clocks_of(work, splits, fa__linear_divide_up(work->tiles * splits, device));
+    return clocks_of(work, splits, fa__divide_up(work->tiles * splits, device));
 }
 
 /* --- choosing --- */

@@ -5,42 +5,29 @@
 #include <float.h>
 
 #include "json.h"
+#include "ops/params.h"
 #include "status.h"
 
 static const char *const form_names[] = {"whole", "down", "up", NULL};
 static const char *const plan_names[] = {"auto", "one_launch", "two_launches", NULL};
 static const char *const sums_names[] = {"default", "chunked", "split_tf32", "tf32",
                                          "double",  "tensor",  "tree",       NULL};
-static const char *const norm_names[] = {"none", "rms", "rms_f32", NULL};
-static const char *const cache_names[] = {"dense", "slots", "block_table", NULL};
-static const char *const layout_names[] = {"tokens_first", "heads_first", NULL};
-static const char *const rotation_names[] = {"none", "half", "interleaved", NULL};
 
 #define MEMBER(name) offsetof(fa_spec, lowrank_kv) + offsetof(fa_lowrank_kv_spec, name)
-#define CHOICE(name, values, text)                                                                 \
-    {                                                                                              \
-#name, NULL, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                        \
-    }
-#define YES(name, text)                                                                            \
-    {                                                                                              \
-#name, NULL, FA_PARAM_BOOL, MEMBER(name), false, 0, 0, NULL, text                          \
-    }
-#define DIMENSION(name, alias, dynamic, high, text)                                                \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), dynamic, 1, high, NULL, text                     \
-    }
+#define DIMENSION(name, alias, dynamic, high, text) NUMBER(name, alias, dynamic, 1, high, text)
 
 static const fa_param_info parameters[] = {
     CHOICE(dtype, fa__dtype_names, "element type of activations, weights and outputs"),
     CHOICE(form, form_names, "hidden to K and V, hidden to the latent, or the latent to K and V"),
     CHOICE(plan, plan_names, "of the whole: with the latent in shared memory, or in the workspace"),
     CHOICE(sums, sums_names, "how products are summed; by default float32-accurate"),
-    CHOICE(norm, norm_names, "of the latent, with weights of the dtype or float32"),
+    CHOICE(norm, fa__norm_names, "of the latent, with weights of the dtype or float32"),
     YES(to_cache, "outputs are caches, and positions or slots say where a token goes"),
-    CHOICE(cache, cache_names, "entry = position, a slot in a pool of pages, or by a block table"),
-    CHOICE(cache_layout, layout_names, "of caches of K and V whose strides are all 0"),
+    CHOICE(cache, fa__cache_names,
+           "entry = position, a slot in a pool of pages, or by a block table"),
+    CHOICE(cache_layout, fa__kv_layout_names, "of caches of K and V whose strides are all 0"),
     YES(unique, "promised: no two tokens of a batch go to one entry"),
-    CHOICE(rotation, rotation_names, "of the rotary part; pairs as in rope"),
+    CHOICE(rotation, fa__rotation_names, "of the rotary part; pairs as in rope"),
     YES(rope_once, "the rotary part is written once a token, not behind K in each head"),
     CHOICE(angles, fa__rotary_angles_names,
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
@@ -82,7 +69,7 @@ static fa_status check_form(const fa_lowrank_kv_spec *s)
         return fa__fail(FA_ERR_VALUE,
                         "lowrank_kv: norm = %s with form = up, whose latent has had it; leave it "
                         "none (fa_lowrank_kv_spec.norm)",
-                        norm_names[s->norm]);
+                        fa__norm_names[s->norm]);
     if (s->norm_eps != 0 && !s->norm)
         return fa__fail(FA_ERR_VALUE,
                         "lowrank_kv: norm_eps is set without norm (fa_lowrank_kv_spec.norm_eps)");
@@ -125,7 +112,7 @@ static fa_status check_rope(const fa_lowrank_kv_spec *s)
         return fa__fail(FA_ERR_ROTARY_DIM,
                         "lowrank_kv: rotation = %s without a rotary part; set rope_dim, or leave "
                         "it none (fa_lowrank_kv_spec.rotation)",
-                        rotation_names[s->rotation]);
+                        fa__rotation_names[s->rotation]);
     if (s->rotation && s->rope_dim % 2)
         return fa__fail(FA_ERR_ROTARY_DIM,
                         "lowrank_kv: rope_dim = %d is odd; an even number is rotated "
@@ -198,20 +185,15 @@ static fa_status plan(const fa_spec *spec, const fa__target *target, fa__plan *p
 static void label_sizes(const fa_lowrank_kv_spec *s, fa__buf *label)
 {
     const bool own_v = s->head_dim_v != s->head_dim;
-    const struct {
-        const char *letter;
-        int32_t value;
-    } dimensions[] = {{"M", s->model_dim},
-                      {"R", s->rank},
-                      {"G", s->heads},
-                      {"D", s->head_dim},
-                      {"Dv", own_v ? s->head_dim_v : 0},
-                      {"Dr", s->rope_dim},
-                      {"B", s->batch},
-                      {"S", s->seqlen}};
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
-        if (dimensions[i].value)
-            fa__buf_format(label, " %s%d", dimensions[i].letter, dimensions[i].value);
+    const fa__label_number dimensions[] = {{"M", s->model_dim},
+                                           {"R", s->rank},
+                                           {"G", s->heads},
+                                           {"D", s->head_dim},
+                                           {"Dv", own_v ? s->head_dim_v : 0},
+                                           {"Dr", s->rope_dim},
+                                           {"B", s->batch},
+                                           {"S", s->seqlen}};
+    fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
 }
 
 static void write_label(fa_lowrank_kv_spec *s, fa__buf *label)
@@ -221,12 +203,12 @@ static void write_label(fa_lowrank_kv_spec *s, fa__buf *label)
         fa__buf_format(label, " %s", plan_names[s->plan]);
     fa__buf_format(label, " %s", sums_names[s->sums]);
     if (s->norm)
-        fa__buf_format(label, " %s", norm_names[s->norm]);
+        fa__buf_format(label, " %s", fa__norm_names[s->norm]);
     if (s->to_cache)
-        fa__buf_format(label, " to_%s", cache_names[s->cache]);
+        fa__buf_format(label, " to_%s", fa__cache_names[s->cache]);
     fa__buf_text(label, s->unique ? " unique" : "");
     if (s->rotation)
-        fa__buf_format(label, " %s", rotation_names[s->rotation]);
+        fa__buf_format(label, " %s", fa__rotation_names[s->rotation]);
     fa__buf_text(label, s->rope_once ? " rope_once" : "");
     if (s->angles)
         fa__buf_format(label, " %s", fa__rotary_angles_names[s->angles]);
@@ -303,11 +285,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     return fa__program_embedded(program, "lowrank_kv.cu", entries[0], fa__template_lowrank_kv);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_lowrank_kv, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(lowrank_params)};
 _Static_assert(sizeof(lowrank_params) == 480, "lowrank_kv.cu's default says the same");
 _Static_assert(sizeof(lowrank_params) <= sizeof(((fa__launch_room *)0)->block),
@@ -322,8 +299,6 @@ const fa__op fa__op_lowrank_kv = {
     .validate = validate,
     .plan = plan,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__lowrank_launch,
     .workspace = fa__lowrank_workspace,
     .param_sizes = param_sizes,

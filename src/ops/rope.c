@@ -3,25 +3,18 @@
 #include <stdlib.h>
 
 #include "json.h"
+#include "ops/params.h"
 #include "ops/rope.h"
 #include "status.h"
 
 static const char *const positions_names[] = {"range", "vector", "offsets", "cumulative", NULL};
 static const char *const layout_names[] = {"bhnd", "bnhd", NULL};
 static const char *const sections_names[] = {"none", "split", "interleaved", NULL};
-static const char *const norm_names[] = {"none", "rms", "rms_f32", NULL};
 
 #define DEFAULT_NORM_EPS 1e-6
 
 #define MEMBER(name) offsetof(fa_spec, rope) + offsetof(fa_rope_spec, name)
-#define CHOICE(name, alias, values, text)                                                          \
-    {                                                                                              \
-#name, alias, FA_PARAM_ENUM, MEMBER(name), false, 0, 0, values, text                       \
-    }
-#define DIMENSION(name, alias, low, high, text)                                                    \
-    {                                                                                              \
-#name, alias, FA_PARAM_INT, MEMBER(name), true, low, high, NULL, text                      \
-    }
+#define DIMENSION(name, alias, low, high, text) NUMBER(name, alias, true, low, high, text)
 
 #define COUNT(name, text)                                                                          \
     {                                                                                              \
@@ -29,14 +22,14 @@ static const char *const norm_names[] = {"none", "rms", "rms_f32", NULL};
     }
 
 static const fa_param_info parameters[] = {
-    CHOICE(dtype, NULL, fa__dtype_names, "element type of q, k and the outputs"),
-    CHOICE(style, NULL, fa__rotary_style_names, "pairs are (j, j + rotary_dim/2) or (2j, 2j + 1)"),
-    CHOICE(angles, NULL, fa__rotary_angles_names,
+    CHOICE(dtype, fa__dtype_names, "element type of q, k and the outputs"),
+    CHOICE(style, fa__rotary_style_names, "pairs are (j, j + rotary_dim/2) or (2j, 2j + 1)"),
+    CHOICE(angles, fa__rotary_angles_names,
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
-    CHOICE(positions, NULL, positions_names,
+    CHOICE(positions, positions_names,
            "position_offset + n; or read for each token, batch or packed sequence"),
-    CHOICE(layout, NULL, layout_names, "of tensors whose strides are all 0"),
-    {"in_place", NULL, FA_PARAM_BOOL, MEMBER(in_place), false, 0, 0, NULL, "outputs are q and k"},
+    CHOICE(layout, layout_names, "of tensors whose strides are all 0"),
+    YES(in_place, "outputs are q and k"),
     DIMENSION(head_dim, "D", 2, ROPE_MAX_HEAD_DIM, "elements of a head"),
     {"rotary_dim", "R", FA_PARAM_INT, MEMBER(rotary_dim), false, 1, ROPE_MAX_HEAD_DIM, NULL,
      "even number of elements rotated, the first of each head; 0: all"},
@@ -45,13 +38,13 @@ static const fa_param_info parameters[] = {
     DIMENSION(heads_k, "G", 1, INT32_MAX, "heads of k"),
     DIMENSION(seqlen, "N", 1, INT32_MAX, "tokens of a batch"),
     ROTARY_PARAMS(MEMBER),
-    CHOICE(position_type, NULL, fa__index_names, "of the positions that are read"),
-    CHOICE(sections, NULL, sections_names, "pairs turned by time, height and width positions"),
+    CHOICE(position_type, fa__index_names, "of the positions that are read"),
+    CHOICE(sections, sections_names, "pairs turned by time, height and width positions"),
     COUNT(section_t, "pairs turned by time"),
     COUNT(section_h, "pairs turned by height"),
     COUNT(section_w, "pairs turned by width"),
     {"inverse", NULL, FA_PARAM_BOOL, MEMBER(inverse), false, 0, 0, NULL, "sines negated"},
-    CHOICE(norm, NULL, norm_names, "of each head before the rotation, by weight type"),
+    CHOICE(norm, fa__norm_names, "of each head before the rotation, by weight type"),
     {"norm_unit_offset", NULL, FA_PARAM_BOOL, MEMBER(norm_unit_offset), false, 0, 0, NULL,
      "weights are stored less 1"},
     {"norm_eps", NULL, FA_PARAM_REAL, MEMBER(norm_eps), false, DBL_MIN, 1, NULL, "0: 1e-6"},
@@ -210,15 +203,12 @@ static void write_label(fa_rope_spec *s, fa__buf *label)
     if (s->in_place)
         fa__buf_text(label, " in_place");
     if (s->norm)
-        fa__buf_format(label, " %s%s", norm_names[s->norm], s->norm_unit_offset ? "+1" : "");
-    const struct {
-        char letter;
-        int32_t value;
-    } dimensions[] = {{'D', s->head_dim}, {'R', s->rotary_dim}, {'B', s->batch},
-                      {'H', s->heads_q},  {'G', s->heads_k},    {'N', s->seqlen}};
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++)
-        if (dimensions[i].value && !(i == 1 && s->rotary_dim == s->head_dim))
-            fa__buf_format(label, " %c%d", dimensions[i].letter, dimensions[i].value);
+        fa__buf_format(label, " %s%s", fa__norm_names[s->norm], s->norm_unit_offset ? "+1" : "");
+    const fa__label_number dimensions[] = {
+        {"D", s->head_dim}, {"R", s->rotary_dim != s->head_dim ? s->rotary_dim : 0},
+        {"B", s->batch},    {"H", s->heads_q},
+        {"G", s->heads_k},  {"N", s->seqlen}};
+    fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
     if (s->norm && s->norm_eps != DEFAULT_NORM_EPS) {
         fa__buf_text(label, " norm_eps=");
         fa__json_real(label, s->norm_eps);
@@ -263,11 +253,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     return fa__program_embedded(program, "rope.cu", "fajit_rope", fa__template_rope);
 }
 
-static void pack(const fa_spec *spec, fa__buf *out)
-{
-    fa__spec_pack_table(&fa__op_rope, spec, out);
-}
-
 static const size_t param_sizes[] = {sizeof(rope_kernel_params)};
 _Static_assert(sizeof(rope_kernel_params) == 312, "rope.cu's default says the same");
 _Static_assert(sizeof(rope_kernel_params) <= sizeof(((fa__launch_room *)0)->block),
@@ -282,8 +267,6 @@ const fa__op fa__op_rope = {
     .validate = validate,
     .plan = plan,
     .instantiate = instantiate,
-    .packable = fa__spec_always_packable,
-    .pack = pack,
     .launch = fa__rope_launch,
     .param_sizes = param_sizes,
     .param_size_count = 1,

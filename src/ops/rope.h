@@ -78,11 +78,6 @@ static inline int64_t fa__rope_lanes(int64_t n)
 
 /* n / d, rounded up; d is a power of two. Divisions by an unknown d would be most of the time that
  * a launch takes. */
-static inline int64_t fa__rope_divide_up(int64_t n, int64_t d)
-{
-    return (n + d - 1) >> __builtin_ctzll((uint64_t)d);
-}
-
 /* Threads that one head of one token keeps busy: with its rotated part (with norm: with all of it),
  * and with copying. */
 typedef struct rope_units {
@@ -92,8 +87,8 @@ typedef struct rope_units {
 static inline rope_units fa__rope_units(const fa_rope_spec *s, int64_t head_dim, int64_t rotary_dim,
                                         int64_t width)
 {
-    const int64_t rotated = fa__rope_divide_up(rotary_dim / 2, fa__rope_pairs(s, width));
-    const int64_t tail = fa__rope_divide_up(head_dim - rotary_dim, width); /* without a rest */
+    const int64_t rotated = fa__divide_up(rotary_dim / 2, fa__rope_pairs(s, width));
+    const int64_t tail = fa__divide_up(head_dim - rotary_dim, width); /* without a rest */
     if (s->norm)
         return (rope_units){fa__rope_lanes(rotated > tail ? rotated : tail), 0};
     return (rope_units){rotated, s->in_place ? 0 : tail};

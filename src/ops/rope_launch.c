@@ -110,7 +110,7 @@ static int64_t choose_width(const fa_rope_spec *s, const fa__plan *p, const fa_r
     const int64_t bytes = (int64_t)fa__dtype_bytes(s->dtype);
     int64_t width = fa__power_of_two(fa__rope_dividends(s, n->head_dim, n->rotary_dim),
                                      p->value[ROPE_VECTOR_WIDTH]);
-    width = fa__rope_divide_up(fa__power_of_two(v->address_bits, width * bytes), bytes);
+    width = fa__divide_up(fa__power_of_two(v->address_bits, width * bytes), bytes);
     return fa__rotary_width(s->angles, s->style == FA_ROPE_HALF, a->cos, a->sin, a->inv_freq,
                             width);
 }
@@ -140,11 +140,10 @@ static int64_t choose_heads_per_group(const rope_sizes *n, int64_t blocks, int32
 {
     const int64_t abreast = INT64_C(1) << abreast_log2;
     int64_t heads = ROPE_HEADS_PER_GROUP * abreast;
-    int64_t groups = fa__rope_divide_up(n->heads_q, heads) + fa__rope_divide_up(n->heads_k, heads);
+    int64_t groups = fa__divide_up(n->heads_q, heads) + fa__divide_up(n->heads_k, heads);
     for (; heads > abreast && blocks * groups < multiprocessors; heads /= 2)
         groups *= 2;
-    while (fa__rope_divide_up(n->heads_q, heads) + fa__rope_divide_up(n->heads_k, heads) >
-           FA__MAX_GRID_Y)
+    while (fa__divide_up(n->heads_q, heads) + fa__divide_up(n->heads_k, heads) > FA__MAX_GRID_Y)
         heads *= 2;
     return heads;
 }
@@ -155,7 +154,7 @@ static void fill_tensor(rope_tensor_params *t, const fa__view *in, const fa__vie
     *groups = 0;
     if (!heads)
         return;
-    *groups = fa__rope_divide_up(heads, heads_per_group);
+    *groups = fa__divide_up(heads, heads_per_group);
     t->in = in->base;
     t->out = out->base;
     t->in_batch = in->stride[0];
@@ -177,10 +176,9 @@ static fa_status choose_grid(const fa_rope_spec *s, const rope_sizes *n, const r
     const int32_t abreast_log2 = choose_abreast_log2(n, v, each.rotated);
     int64_t rotary_blocks = FA__MAX_GRID_X + 1, blocks = FA__MAX_GRID_X + 1;
     if (tokens <= FA__MAX_GRID_X * ROPE_BLOCK_THREADS) {
-        rotary_blocks =
-            fa__rope_divide_up((tokens * each.rotated) << abreast_log2, ROPE_BLOCK_THREADS);
+        rotary_blocks = fa__divide_up((tokens * each.rotated) << abreast_log2, ROPE_BLOCK_THREADS);
         blocks = rotary_blocks +
-                 fa__rope_divide_up((tokens * each.copied) << abreast_log2, ROPE_BLOCK_THREADS);
+                 fa__divide_up((tokens * each.copied) << abreast_log2, ROPE_BLOCK_THREADS);
     }
     if (blocks > FA__MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,

@@ -50,14 +50,21 @@ fa_status fa__rotary_check_dims(const char *op, const fa_rope_scaling *s, int64_
 fa_status fa__rotary_length(const char *op, const fa_rope_scaling *s, int32_t given,
                             int64_t *length);
 
+/* Bits of the addresses of the arrays that angles are read from, merged; 0: none are. */
+static inline uintptr_t fa__rotary_bits(fa_rope_angles angles, const float *cos, const float *sin,
+                                        const float *inv_freq)
+{
+    return angles == FA_ROPE_TABLES        ? (uintptr_t)cos | (uintptr_t)sin
+           : angles == FA_ROPE_FREQUENCIES ? (uintptr_t)inv_freq
+                                           : 0;
+}
+
 /* Elements of an access to what is rotated, at most `width`, for which the alignment of the arrays
  * of angles is enough: a thread reads one float32 of each for a pair, 16 bytes at a time at most. */
 static inline int64_t fa__rotary_width(fa_rope_angles angles, bool halves, const float *cos,
                                        const float *sin, const float *inv_freq, int64_t width)
 {
-    const uintptr_t bits = angles == FA_ROPE_TABLES        ? (uintptr_t)cos | (uintptr_t)sin
-                           : angles == FA_ROPE_FREQUENCIES ? (uintptr_t)inv_freq
-                                                           : 0;
+    const uintptr_t bits = fa__rotary_bits(angles, cos, sin, inv_freq);
     const int64_t aligned = fa__power_of_two(bits, 16);
     const int64_t limit = halves ? aligned / 4 : aligned / 2;
     return aligned < 16 && width > limit ? limit : width;

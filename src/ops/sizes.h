@@ -38,6 +38,11 @@ static inline int64_t fa__divide_up(int64_t n, int64_t d)
     return (n + d - 1) / d;
 }
 
+static inline int64_t fa__round_up(int64_t n, int64_t to)
+{
+    return fa__divide_up(n, to) * to;
+}
+
 static inline int64_t fa__index_bytes(fa_index type)
 {
     return type == FA_I64 ? 8 : 4;
