@@ -58,30 +58,33 @@ static inline char *mutant_inline(char *text, const char *header)
     return result;
 }
 
-/* A source as a template of its own, launched as the plan says; frees it. */
-static inline fa_kernel *mutant_compile_text(fa_context *ctx, const fa__plan *plan,
-                                             const char *entry, char *source)
-{
-    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
-                                                         .source = source,
-                                                         .entry = entry,
-                                                         .smem_bytes = plan->smem_dynamic_bytes,
-                                                         .cooperative = plan->flags.cooperative});
-    free(source);
-    return kernel;
-}
-
-/* The copy as a template of its own, as planned for an H200. `header`, where not NULL, is part of the
- * text that changes, in place of its #include. */
-static inline fa_kernel *mutant_compile(fa_context *ctx, const fa_spec *spec, const char *entry,
-                                        const char *header, const mutant *m)
+/* The copy as a template of its own, as planned for an H200. `headers` are part of the text that changes,
+ * each in place of its #include. */
+static inline fa_kernel *mutant_compile_with(fa_context *ctx, const fa_spec *spec,
+                                             const char *entry, const char *const *headers,
+                                             size_t count, const mutant *m)
 {
     char *source = prepared_source(*spec, entry, NULL);
     fa_spec own = *spec;
     fa__plan plan;
     OK(prepare(&own, &plan));
-    source = header ? mutant_inline(source, header) : source;
-    return mutant_compile_text(ctx, &plan, entry, mutant_text(source, m));
+    for (size_t i = 0; i < count; i++)
+        source = mutant_inline(source, headers[i]);
+    source = mutant_text(source, m);
+    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
+                                                         .source = source,
+                                                         .entry = entry,
+                                                         .smem_bytes = plan.smem_dynamic_bytes,
+                                                         .cooperative = plan.flags.cooperative});
+    free(source);
+    return kernel;
+}
+
+/* With one header, or NULL. */
+static inline fa_kernel *mutant_compile(fa_context *ctx, const fa_spec *spec, const char *entry,
+                                        const char *header, const mutant *m)
+{
+    return mutant_compile_with(ctx, spec, entry, &header, header != NULL, m);
 }
 
 /* The workspace of the operation, zero before the first launch. */
@@ -122,18 +125,24 @@ static inline void mutant_launch(const fa__op *op, gpu_case *g, const fa_kernel 
     gpu_case_download(g);
 }
 
-/* Uploads the case, launches the copy on it and counts what is refused in all of its tensors: elements,
- * and red zones. Frees the case. */
-static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
+/* What is refused in all tensors that came back: elements, and red zones. */
+static inline size_t mutant_wrong(const gpu_case *g)
 {
     size_t wrong = 0;
-    gpu_case_upload(g);
-    mutant_launch(op, g, kernel);
     for (size_t i = 0; i < g->c.tensor_count; i++) {
         oracle_verdict v;
         ptrdiff_t at = 0;
         wrong += gpu_case_wrong(g, i, &v) + gpu_case_zone_written(g, i, &at);
     }
+    return wrong;
+}
+
+/* Uploads the case, launches the copy on it and counts what is wrong. Frees the case. */
+static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
+{
+    gpu_case_upload(g);
+    mutant_launch(op, g, kernel);
+    const size_t wrong = mutant_wrong(g);
     gpu_case_free(g);
     fa_kernel_release(kernel);
     return wrong;

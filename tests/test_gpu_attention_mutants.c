@@ -56,58 +56,18 @@ static const attention_mutant mutants[] = {
      {"score of lane 0 alone", "part[i] += x;", "part[i] += threadIdx.x % 32 == 0 ? x : 0.0f;"}},
 };
 
-/* Compiles the source as a template of its own, and launches it as the operation would be. */
-static void run_source(fa_context *ctx, fa_spec *spec, const fa__plan *plan, const char *source,
-                       gpu_case *g)
-{
-    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
-                                                         .source = source,
-                                                         .entry = "fajit_attention",
-                                                         .smem_bytes = plan->smem_dynamic_bytes});
-    fa__launch launch = {0};
-    static fa__launch_room room;
-    gpu_case_upload(g);
-    OK(fa__op_attention.launch(spec, plan, 4, &g->c.args, &launch, &room));
-    const fa_param param = {launch.params[0], fa__op_attention.param_sizes[0]};
-    fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
-    args.tmpl =
-        (fa_template_args){.params = &param, .param_count = 1, .smem_bytes = launch.smem_bytes};
-    memcpy(args.tmpl.grid, launch.grid, sizeof launch.grid);
-    memcpy(args.tmpl.block, launch.block, sizeof launch.block);
-    OK(fa_launch(kernel, &args, NULL));
-    cr_assert(gpu_synchronize(NULL, NULL));
-    gpu_case_download(g);
-    fa_kernel_release(kernel);
-}
-
 static const int seqlens[] = {70, 150};
 
 /* Elements that are wrong in all outputs. */
 static size_t run_mutant(fa_context *ctx, const fa_attention_spec *attention, const mutant *m)
 {
     const fa_attention_spec sizes = attention_sized(*attention, 2, 4, 2, seqlens[0], seqlens[1]);
-    fa_spec spec = attention_spec(*attention);
-    fa__plan plan = {0};
-    fa__program program = {0};
-    OK(fa__op_attention.validate(&spec, &target));
-    OK(fa__op_attention.plan(&spec, &target, &plan));
-    OK(fa__program_make(&fa__op_attention, &spec, &plan, &program));
-    char *source = strdup(program.source.data);
-    for (size_t i = 0; i < sizeof inner / sizeof inner[0]; i++)
-        source = mutant_inline(source, inner[i]);
-    source = mutant_text(source, m);
+    const fa_spec spec = attention_spec(*attention);
+    fa_kernel *kernel = mutant_compile_with(ctx, &spec, "fajit_attention", inner,
+                                            sizeof inner / sizeof inner[0], m);
     gpu_case g;
     make_attention(&g, *attention, sizes, NULL, 1);
-    run_source(ctx, &spec, &plan, source, &g);
-    size_t wrong = 0;
-    for (size_t i = 0; i < g.c.tensor_count; i++) {
-        oracle_verdict v;
-        wrong += gpu_case_wrong(&g, i, &v);
-    }
-    gpu_case_free(&g);
-    fa__program_free(&program);
-    free(source);
-    return wrong;
+    return mutant_run(&fa__op_attention, &g, kernel);
 }
 
 Test(gpu_attention_mutants, the_copies_are_right_as_they_are)

@@ -82,14 +82,9 @@ static size_t run_mutant(fa_context *ctx, const fa_cross_attention_spec *cross, 
                          int max_position)
 {
     static const int64_t shifted[ORACLE_CROSS_EXTRA_COUNT] = {0, 2, 1, 0, 3, 7};
-    static const char entry[] = "fajit_cross_attention<0>";
-    fa_spec spec = cross_spec(*cross);
-    char *source = prepared_source(spec, entry, NULL);
-    fa__plan plan;
-    OK(prepare(&spec, &plan));
-    for (size_t i = 0; i < COUNT(inner); i++)
-        source = mutant_inline(source, inner[i]);
-    fa_kernel *kernel = mutant_compile_text(ctx, &plan, entry, mutant_text(source, m));
+    const fa_spec spec = cross_spec(*cross);
+    fa_kernel *kernel =
+        mutant_compile_with(ctx, &spec, "fajit_cross_attention<0>", inner, COUNT(inner), m);
     gpu_case g;
     make_cross(&g, *cross, cross_sized(*cross, 2, 37, 70, 128), shifted, 1);
     g.c.args.cross_attention.max_position = max_position;

@@ -94,26 +94,19 @@ typedef struct telling {
     int32_t seqlen, rotated;
 } telling;
 
-/* Compiles the source as a template of its own, and launches it as the operation would be: twice, as
- * what one launch leaves is what the next one finds. */
-static void run_source(fa_context *ctx, fa_spec *spec, const fa__plan *plan, const char *source,
-                       const telling *told, gpu_case *g)
+/* Launches the copy as the operation would be: twice, as what one launch leaves is what the next one
+ * finds. */
+static void launch_told(const fa_kernel *kernel, const telling *told, gpu_case *g)
 {
-    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
-                                                         .source = source,
-                                                         .entry = "fajit_linear",
-                                                         .smem_bytes = plan->smem_dynamic_bytes});
-    fa__launch launch = {0};
     static fa__launch_room room;
-    size_t workspace = 0;
-    OK(fa__op_linear.workspace(spec, plan, 4, &g->c.args, &workspace));
-    g->workspace = gpu_alloc(workspace + 1);
-    gpu_fill(g->workspace, 0, workspace + 1);
-    g->c.args.workspace = g->workspace;
-    g->c.args.workspace_bytes = workspace;
+    fa_spec spec = g->c.spec;
+    fa__plan plan;
+    fa__launch launch = {0};
+    OK(prepare(&spec, &plan));
+    mutant_give_workspace(&fa__op_linear, g);
     for (int i = 0; i < 2; i++) {
         gpu_case_upload(g);
-        OK(fa__op_linear.launch(spec, plan, 4, &g->c.args, &launch, &room));
+        OK(fa__op_linear.launch(&spec, &plan, H200, &g->c.args, &launch, &room));
         linear_kernel_params *params = launch.params[0];
         params->seqlen = told->seqlen;
         params->rotated = told->rotated;
@@ -131,7 +124,6 @@ static void run_source(fa_context *ctx, fa_spec *spec, const fa__plan *plan, con
         cr_assert(gpu_synchronize(NULL, NULL));
     }
     gpu_case_download(g);
-    fa_kernel_release(kernel);
 }
 
 /* The reference's answer to what is not the operation's own case. */
@@ -149,28 +141,16 @@ static void expect(const fa_linear_spec *linear, const telling *told, gpu_case *
 static size_t run_changed(fa_context *ctx, const fa_linear_spec *linear, const mutant *m,
                           const telling *told)
 {
-    fa_spec spec = linear_spec(*linear);
-    fa__plan plan = {0};
-    fa__program program = {0};
-    OK(fa__op_linear.validate(&spec, &target));
-    OK(fa__op_linear.plan(&spec, &target, &plan));
-    OK(fa__program_make(&fa__op_linear, &spec, &plan, &program));
-    char *source = strdup(program.source.data);
-    for (size_t i = 0; i < sizeof inner / sizeof inner[0]; i++)
-        source = mutant_inline(source, inner[i]);
-    source = mutant_text(source, m);
+    const fa_spec spec = linear_spec(*linear);
+    fa_kernel *kernel =
+        mutant_compile_with(ctx, &spec, "fajit_linear", inner, sizeof inner / sizeof inner[0], m);
     gpu_case g;
     make_linear(&g, *linear, linear_sized(*linear, 70, 96, 90), NULL, 1);
     expect(linear, told, &g);
-    run_source(ctx, &spec, &plan, source, told, &g);
-    size_t wrong = 0;
-    for (size_t i = 0; i < g.c.tensor_count; i++) {
-        oracle_verdict v;
-        wrong += gpu_case_wrong(&g, i, &v);
-    }
+    launch_told(kernel, told, &g);
+    const size_t wrong = mutant_wrong(&g);
     gpu_case_free(&g);
-    fa__program_free(&program);
-    free(source);
+    fa_kernel_release(kernel);
     return wrong;
 }
 
