@@ -469,11 +469,14 @@ typedef enum fa_lowrank_form {
     FA_LOWRANK_UP = 2,    /* the latent to K and V */
 } fa_lowrank_form;
 
-/* How FA_LOWRANK_WHOLE is launched. What a kernel does is in fa_kernel_info_t.plan. */
+/* How FA_LOWRANK_WHOLE is launched. What a kernel does is in fa_kernel_info_t.plan. With a dynamic
+ * number of tokens AUTO and TWO_LAUNCHES have one way for few tokens and one for many; each launch
+ * takes one, and fa_workspace_size tells what that needs. */
 typedef enum fa_lowrank_plan {
-    FA_LOWRANK_AUTO = 0,         /* by a model of the cost */
+    /* By a model of the cost. With tile_tokens or shares: ONE_LAUNCH, if that fits. */
+    FA_LOWRANK_AUTO = 0,
     FA_LOWRANK_ONE_LAUNCH = 1,   /* the latent is never in device memory */
-    FA_LOWRANK_TWO_LAUNCHES = 2, /* the latent is in the workspace */
+    FA_LOWRANK_TWO_LAUNCHES = 2, /* the latent is in the workspace; with norm there are three */
 } fa_lowrank_plan;
 
 /* How products are summed. */
@@ -511,8 +514,11 @@ typedef struct fa_lowrank_kv_spec {
     int32_t rope_dim;   /* Dr: 1 to 1024, even when it is rotated; 0: no rotary part */
     int32_t batch;      /* this and the next: baked, or FA_DYNAMIC */
     int32_t seqlen;     /* S */
-    double norm_eps;    /* 0: 1e-6; otherwise > 0, at most 1 */
-    double base;        /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
+    /* Of blocks that make both products, or one in sums that FA_OP_LINEAR lacks: */
+    int32_t tile_tokens;     /* tokens of a block, 16 or 32; 0: by cost */
+    int32_t shares;          /* 1 to 64 blocks share the columns of their tokens; 0: by cost */
+    double norm_eps;         /* 0: 1e-6; otherwise > 0, at most 1 */
+    double base;             /* 0: 10000; otherwise > 1, finite; used with FA_ROPE_COMPUTED alone */
     fa_rope_scaling scaling; /* FA_ROPE_COMPUTED; attention_factor also FA_ROPE_FREQUENCIES */
 } fa_lowrank_kv_spec;
 
@@ -637,10 +643,14 @@ typedef struct fa_attention_args {
  *
  * Workspace: where M is small, several blocks share the sums of a tile, unless `splits` is 1. Ask
  * fa_workspace_size. The workspace must be zero before the first launch that uses it, and is left
- * ready for the next; two launches that may run at once need two.
+ * ready for the next; two launches that may run at once need two. Float32 as halves (SPLIT_F16, which
+ * AUTO takes where m, n and k are baked and large, unless `splits` is given) always needs one, of
+ * 4 (M + N) (K rounded up to 32s, + 1) bytes: it may hold anything before, and holds the halves
+ * afterwards, so that it is no longer zero for another kernel.
  *
  * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
- * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (fp8 before sm_89), SHARED_MEMORY (a forced tile).
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE (fp8 before sm_89), UNSUPPORTED (SPLIT_* before sm_80),
+ * SHARED_MEMORY (a forced tile).
  * Errors of a launch: NULL_POINTER, MISALIGNED, SIZE, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
  * --------------------------------------------------------------------------------------------- */
 
@@ -658,14 +668,19 @@ typedef enum fa_linear_output {
 
 /* How products are formed. Errors are relative to the sum of |x W|. */
 typedef enum fa_linear_arithmetic {
-    /* Tensor cores where they have the type: SPLIT_TF32 with float32. FMA on sm_75 with float32 and
+    /* Tensor cores where they have the type: SPLIT_TF32 with float32, or SPLIT_F16 where that is faster
+     * by a model of cost, m, n and k are baked and splits is 0. FMA on sm_75 with float32 and
      * bfloat16. */
     FA_LINEAR_AUTO = 0,
     FA_LINEAR_FMA = 1, /* a float32 multiply-add each, on ordinary units */
     /* float32 on tensor cores, sm_80 and later: x and W as sums of two tf32 numbers (three products
-     * each, about 2^-23.5), or of three bfloat16 numbers (six products, below 2^-22.5) */
+     * each, below 2^-21), or of three bfloat16 numbers (six products, below 2^-22.5) */
     FA_LINEAR_SPLIT_TF32 = 2,
     FA_LINEAR_SPLIT_BF16 = 3,
+    /* The same as sums of two float16 numbers, with a power of two for each row of x and W (three
+     * products, below 2^-21): two launches and a workspace. Of an element below 2^-28 of the largest
+     * of its row, 2^-50 of that may be lost. Faster where M and N are large; `splits` at most 1. */
+    FA_LINEAR_SPLIT_F16 = 4,
 } fa_linear_arithmetic;
 
 typedef enum fa_linear_scales {

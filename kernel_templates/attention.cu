@@ -32,7 +32,6 @@
 // Grid: x runs over the tiles of queries of all heads. What a block does is in attention.cuh.
 #include "fajit/attention.cuh"
 #include "fajit/dtype.cuh"
-#include "fajit/order.cuh"
 
 #ifndef FAJIT_INSTANCE
 using Element = fajit::f16;
@@ -49,7 +48,7 @@ inline constexpr int SMEM_BYTES = 24576, PARAM_BYTES = 200;
 struct constants {
     using Element = ::Element;
     static constexpr int MASK = ::MASK, HEAD_DIM = ::HEAD_DIM, HEAD_DIM_V = ::HEAD_DIM_V;
-    static constexpr bool LSE = ::LSE, FRESH = false;
+    static constexpr bool LSE = ::LSE, FRESH = false, WAITS = true;
     static constexpr double SCALE = ::SCALE;
     static constexpr int BATCH = ::BATCH, HEADS_Q = ::HEADS_Q, HEADS_K = ::HEADS_K,
                          SEQLEN_Q = ::SEQLEN_Q, SEQLEN_K = ::SEQLEN_K;
@@ -68,7 +67,5 @@ extern "C" __global__ void __launch_bounds__(attention::THREADS, MIN_BLOCKS)
     fajit_attention(const __grid_constant__ attention::params p)
 {
     extern __shared__ uint4 shared[];
-    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
     attention::run(p, static_cast<int>(blockIdx.x), reinterpret_cast<unsigned char *>(shared));
-    fajit::let_successor_start();
 }

@@ -4,20 +4,25 @@
 //
 //     FRESH              bool: q, k and v may have been written by the same launch, so that they are
 //                        not read as what nobody writes
+//     WAITS              bool: before its first loads the block waits for the kernel before it in the
+//                        stream, and lets the one behind it start
 //
 // A block takes a tile of queries of one head through all key tiles that they see, the last first:
 // so what needs a mask comes at the beginning. Scores, exponentials and sums stay in registers.
 //
-// Copies run ahead in two rings of STAGES tiles. Before the scores of tile i, its keys have come,
-// and the values' place of tile i - 1 is free; before the product with its values, those have come,
-// and the keys' place of tile i is free. There is one barrier before each.
+// Copies run ahead in two rings of STAGES tiles, in groups of the keys and the values of one tile after
+// the other. Before the scores of tile i, its keys have come, and the values' place of tile i - 1 is
+// free; before the product with its values, those have come, and the keys' place of tile i is free.
+// There is one barrier before each.
 #ifndef FAJIT_ATTENTION_CUH
 #define FAJIT_ATTENTION_CUH
 
+#include "fajit/anew.cuh"
 #include "fajit/attention_products.cuh"
 #include "fajit/attention_shape.cuh"
 #include "fajit/copy.cuh"
 #include "fajit/dtype.cuh"
+#include "fajit/order.cuh"
 #include "fajit/row_tile.cuh"
 #include "fajit/softmax.cuh"
 
@@ -244,8 +249,7 @@ template <class C> struct attention_block {
     static constexpr int THREADS = shape::THREADS, SHARED_BYTES = shape::SHARED_BYTES;
     static constexpr int STAGES = C::STAGES;
 
-    // All STAGES tiles of keys, and of values all but one, each in a group of its own. The queries
-    // are in the first.
+    // STAGES tiles of keys and of values, each in a group of its own. The queries are in the first.
     static __device__ __forceinline__ void start(const attention_keys<shape> &source,
                                                  const memory &m, int tiles)
     {
@@ -254,8 +258,6 @@ template <class C> struct attention_block {
             if (i < tiles)
                 source.start_keys(m, i, tiles - 1 - i);
             copy_commit();
-            if (i == STAGES - 1)
-                break;
             if (i < tiles)
                 source.start_values(m, i, tiles - 1 - i);
             copy_commit();
@@ -270,6 +272,10 @@ template <class C> struct attention_block {
         const mask see = mask::make(shape::seqlen_q_of(p), shape::seqlen_k_of(p));
         const attention_keys<shape> source(p, at);
         const int tiles = (see.end(at.first_row + at.rows - 1) + C::KEY_TILE - 1) / C::KEY_TILE;
+        if constexpr (C::WAITS) {
+            wait_for_predecessor();
+            let_successor_start();
+        }
         if (tiles)
             attention_start_queries<shape>(p, at, m);
         start(source, m, tiles);
@@ -277,15 +283,20 @@ template <class C> struct attention_block {
 #pragma unroll 1
         for (int i = 0; i < tiles; i++) {
             const int tile = tiles - 1 - i, before = (stage + STAGES - 1) % STAGES;
-            copy_wait<2 * (STAGES - 1)>();
+            if (i == 0)
+                copy_wait<2 * STAGES - 1>();
+            else
+                copy_wait<2 * STAGES - 2>();
             __syncthreads(); // all see these keys, and all are done with the values before
-            if (i + STAGES - 1 < tiles)
-                source.start_values(m, before, tile - (STAGES - 1));
-            copy_commit();
+            if (i > 0) {
+                if (i + STAGES - 1 < tiles)
+                    source.start_values(m, before, tile - (STAGES - 1));
+                copy_commit();
+            }
             const attention_warp w = shape::locate_warp();
             typename shape::scores s;
             attention_scores<shape>::multiply(m.queries(), m.keys(stage), w, s);
-            copy_wait<2 * (STAGES - 1)>();
+            copy_wait<2 * STAGES - 2>();
             __syncthreads(); // all see these values, and all are done with these keys
             if (i + STAGES < tiles)
                 source.start_keys(m, stage, tile - STAGES);
@@ -303,11 +314,13 @@ template <class C> struct attention_block {
     // need __syncthreads.
     static __device__ __forceinline__ void run(const params &p, int block, unsigned char *shared)
     {
-        const attention_place at = shape::locate(p, block);
+        attention_place at = shape::locate(p, block);
         const memory m = {shared};
         state s;
         s.init();
         attend(p, at, m, s);
+        if constexpr (sizeof(typename C::Element) == 4 && shape::DIM_V > 128)
+            at = shape::locate(p, anew(block)); // meanwhile every register was needed
         const attention_warp w = shape::locate_warp();
 #pragma unroll
         for (int i = 0; i < C::ROW_TILES; i++)

@@ -146,12 +146,17 @@ template <class C> struct attention_shape : C {
     static __device__ __forceinline__ attention_place locate(const params &p, int block)
     {
         const unsigned heads_q = heads_q_of(p), batch = C::BATCH ? C::BATCH : p.batch;
-        const unsigned number = static_cast<unsigned>(block);
-        const unsigned in_section = static_cast<unsigned>(p.section) * p.tiles;
-        const unsigned section = number / in_section, inside = number - section * in_section;
-        const unsigned first = section * p.section;
-        const unsigned width = min(static_cast<unsigned>(p.section), heads_q * batch - first);
-        const unsigned turn = inside / width, head = first + inside - turn * width;
+        const unsigned heads = heads_q * batch, number = static_cast<unsigned>(block);
+        unsigned first = 0, width = heads, inside = number;
+        if (static_cast<unsigned>(p.section) < heads) { // else they are one section
+            const unsigned in_section = static_cast<unsigned>(p.section) * p.tiles;
+            const unsigned section = number / in_section;
+            first = section * p.section;
+            width = min(static_cast<unsigned>(p.section), heads - first);
+            inside = number - section * in_section;
+        }
+        const unsigned turn = width == heads ? inside / heads : inside / width;
+        const unsigned head = first + inside - turn * width;
         const int tile = C::MASK ? p.tiles - 1 - static_cast<int>(turn) : static_cast<int>(turn);
         attention_place at;
         at.batch = head / heads_q;

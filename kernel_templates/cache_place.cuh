@@ -10,6 +10,7 @@
 #define FAJIT_CACHE_PLACE_CUH
 
 #include "fajit/positions.cuh"
+#include "fajit/sync.cuh"
 
 namespace fajit {
 
@@ -96,9 +97,14 @@ __device__ __forceinline__ void find_superseded(const P &p, i64 first, int count
     }
     __syncthreads(); // before others' entries are compared
     i64 low = entries[0], high = entries[0];
-    for (int i = 1; i < count; i++) {
+    for (int i = static_cast<int>(lane_index()); i < count; i += 32) {
         low = min(low, entries[i]);
         high = max(high, entries[i]);
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+        low = min(low, __shfl_xor_sync(0xffffffffu, low, d));
+        high = max(high, __shfl_xor_sync(0xffffffffu, high, d));
     }
     for (i64 n = first + 1 + threadIdx.x; n < end; n += threads) {
         const i64 entry = target_of<Rule>(p, n).entry;

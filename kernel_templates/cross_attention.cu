@@ -67,7 +67,7 @@ template <const linear_step &STEP> struct product_constants {
                          WARPS_N = STEP.warps_n, WARPS_K = STEP.warps_k,
                          VECTOR_WIDTH = STEP.vector_width;
     static constexpr bool MAY_SPLIT = false, RESIDUAL = false, MAPPED_ROWS = false,
-                          ROWS_WIDE = false, POSITIONS_WIDE = false;
+                          ROWS_WIDE = false, POSITIONS_WIDE = false, WEIGHTS_BY_K = false;
     static constexpr int SCALES = 0, ACTIVATION = 0, SPLIT_1 = 0, SPLIT_2 = 0;
     static constexpr int ANGLES = ::ANGLES, SCALING = ::SCALING;
     static constexpr double ATTENTION_FACTOR = ::ATTENTION_FACTOR;
@@ -84,18 +84,20 @@ struct project_constants : product_constants<PROJECT> {
                          ROTARY_DIM = ::ROTATION ? ::ROTARY_DIM : 0,
                          ROTATED = fajit::LINEAR_ROTATED_GIVEN;
     static constexpr bool BIAS = ::BIAS, FRESH = false;
+    static constexpr int WAIT = ONE_LAUNCH ? fajit::LINEAR_WAITS_NOT : fajit::LINEAR_WAITS;
 };
 
 struct output_constants : product_constants<OUTPUT> {
     static constexpr int N = MODEL_DIM, K = HEADS_Q * ::HEAD_DIM;
     static constexpr int ROTATION = 0, HEAD_DIM = 0, ROTARY_DIM = 0, ROTATED = 0;
     static constexpr bool BIAS = BIAS_OUT, FRESH = ONE_LAUNCH;
+    static constexpr int WAIT = ONE_LAUNCH ? fajit::LINEAR_WAITS_NOT : fajit::LINEAR_WAITS_FOR_X;
 };
 
 struct attend_constants {
     using Element = ::Element;
     static constexpr int MASK = ::MASK, HEAD_DIM = ::HEAD_DIM, HEAD_DIM_V = ::HEAD_DIM;
-    static constexpr bool LSE = false, FRESH = ONE_LAUNCH;
+    static constexpr bool LSE = false, FRESH = ONE_LAUNCH, WAITS = !ONE_LAUNCH;
     static constexpr double SCALE = ::SCALE;
     static constexpr int BATCH = ::BATCH, HEADS_Q = ::HEADS_Q, HEADS_K = ::HEADS_K,
                          SEQLEN_Q = ::SEQLEN_Q, SEQLEN_K = ::SEQLEN_K;
@@ -130,7 +132,13 @@ __device__ __forceinline__ void run_block(const params &p, int at, unsigned char
 {
     if constexpr (STEP == PROJECT_STEP) {
         const int group = at >= p.tiles_before[2] ? 2 : at >= p.tiles_before[1] ? 1 : 0;
-        projection::run(p.project[group], at - p.tiles_before[group], 0, shared);
+        const int tile = at - p.tiles_before[group];
+        if constexpr (PROJECT.tile_m * PROJECT.tile_n <= 64 * 64) {
+            const projection::params mine = p.project[group]; // all fields are loaded at once
+            projection::run(mine, tile, 0, shared);
+        } else { // no registers for them
+            projection::run(p.project[group], tile, 0, shared);
+        }
     } else if constexpr (STEP == ATTEND_STEP) {
         attention::run(p.attend, at, shared);
     } else {
@@ -190,12 +198,14 @@ __global__ void __launch_bounds__(threads_of<STEP>(), least_blocks<STEP>())
 {
     extern __shared__ uint4 shared_words[];
     unsigned char *shared = reinterpret_cast<unsigned char *>(shared_words);
-    fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written
-    fajit::let_successor_start();
-    if constexpr (ONE_LAUNCH)
+    if constexpr (ONE_LAUNCH) {
+        // It may have written what is read here, or read what is written.
+        fajit::wait_for_predecessor();
+        fajit::let_successor_start();
         run_steps<STEP>(p, shared);
-    else
-        run_block<STEP>(p, static_cast<int>(blockIdx.x), shared);
+    } else {
+        run_block<STEP>(p, static_cast<int>(blockIdx.x), shared); // waits by itself
+    }
 }
 
 #ifndef FAJIT_INSTANCE

@@ -10,8 +10,10 @@
 //     Addend             storage type  of bias: float, fajit::f16, fajit::bf16
 //     Output             storage type  of y and residual: the same
 //     ARITHMETIC         int           0 FMA, float32 on ordinary units; 1 WHOLE, one tensor-core
-//                                      product an element (not float); 2 SPLIT_TF32, 3 SPLIT_BF16
-//                                      (float). 1 to 3 need sm_80, 1 with f16 sm_75, fp8 sm_89
+//                                      product an element (not float); 2 SPLIT_TF32, 3 SPLIT_BF16,
+//                                      4 SPLIT_F16 (float). 1 to 4 need sm_80, 1 with f16 sm_75,
+//                                      fp8 sm_89. 4: without MAY_SPLIT and WARPS_K, and launched
+//                                      behind fajit_linear_parts<0>
 //     M, N, K            int           1 and up; 0: given at launch
 //     TILE_M, TILE_N     int           of a block; multiples of 16 WARPS_M and 16 WARPS_N. FMA:
 //                                      multiples of the 2^i threads they are spread over
@@ -42,9 +44,11 @@
 //                                      as in rope.cu
 //
 // Grid: x runs over tiles of y, y over the parts of k. What a block does is in linear.cuh.
+// fajit_linear_parts: x runs over rows of x and w, as many a block as linear_parts.cuh says.
 #include "fajit/angles.cuh"
 #include "fajit/dtype.cuh"
 #include "fajit/linear.cuh"
+#include "fajit/linear_parts.cuh"
 #include "fajit/order.cuh"
 
 #ifndef FAJIT_INSTANCE
@@ -77,7 +81,8 @@ struct constants {
                          WARPS_N = ::WARPS_N, WARPS_K = ::WARPS_K, VECTOR_WIDTH = ::VECTOR_WIDTH;
     static constexpr bool MAY_SPLIT = ::MAY_SPLIT, BIAS = ::BIAS, RESIDUAL = ::RESIDUAL,
                           MAPPED_ROWS = ::MAPPED_ROWS, ROWS_WIDE = ::ROWS_WIDE,
-                          POSITIONS_WIDE = ::POSITIONS_WIDE, FRESH = false;
+                          POSITIONS_WIDE = ::POSITIONS_WIDE, FRESH = false, WEIGHTS_BY_K = false;
+    static constexpr int WAIT = fajit::LINEAR_WAITS;
     static constexpr int SCALES = ::SCALES, ACTIVATION = ::ACTIVATION, SPLIT_1 = ::SPLIT_1,
                          SPLIT_2 = ::SPLIT_2, ROTATION = ::ROTATION, HEAD_DIM = ::HEAD_DIM,
                          ROTARY_DIM = ::ROTARY_DIM, ROTATED = ::ROTATED;
@@ -95,17 +100,27 @@ static_assert(sizeof(linear::params) == PARAM_BYTES,
               "host and kernel disagree about the parameters");
 static_assert(SHARED_BYTES >= linear::SHARED_BYTES, "host and kernel disagree about shared memory");
 
-// The least number of blocks keeps ptxas from spilling to fit in more of small tiles; it binds at 128
-// registers. Large tiles are left to ptxas.
-inline constexpr int LEAST_BLOCKS = TILE_M * TILE_N <= 32 * 32 ? 512 / linear::THREADS : 0;
+// The least number of blocks keeps ptxas from spilling to fit in more: of small tiles it binds at 128
+// registers, of others it is one.
+inline constexpr int LEAST_BLOCKS = TILE_M * TILE_N <= 32 * 32 ? 512 / linear::THREADS : 1;
 
 extern "C" __global__ void __launch_bounds__(linear::THREADS, LEAST_BLOCKS)
     fajit_linear(const __grid_constant__ linear::params p)
 {
     extern __shared__ uint4 shared[];
-    // It may have written what is read here, or read what is written.
-    fajit::wait_for_predecessor();
-    fajit::let_successor_start();
     linear::run(p, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
                 reinterpret_cast<unsigned char *>(shared));
+}
+
+using parts = fajit::linear_split_rows<linear::shape>;
+
+// A template, so that only an instance that is made of it has it.
+template <int PLACE>
+__global__ void __launch_bounds__(parts::THREADS)
+    fajit_linear_parts(const __grid_constant__ linear::params p)
+{
+    static_assert(PLACE == 0, "there is one");
+    fajit::wait_for_predecessor(); // it may read the workspace, or write x and w
+    fajit::let_successor_start();
+    parts::run(p, static_cast<int>(blockIdx.x));
 }

@@ -5,6 +5,15 @@
 //     ROTATED            may be LINEAR_ROTATED_GIVEN: p.rotated columns, none if that is 0
 //     FRESH              bool: x may have been written by the same launch, so that it is not read as
 //                        what nobody writes. All else that is read is older than the launch
+//     WAIT               int: what the block does about the kernel before it in the stream, which may
+//                        have written what is read here, or read what is written. LINEAR_WAITS: waits
+//                        for its end, and then lets the successor start, as late as that can be: just
+//                        before the first loads; LINEAR_WAITS_FOR_X: the same, but loads the first
+//                        tiles of w before: they are older than that kernel; LINEAR_WAITS_NOT
+//     WEIGHTS_BY_K       bool: w is [k, n], in 16 or 32 bits. Rows of x and columns of w may then lie
+//                        apart in groups, as batches and heads do
+//
+// and, unless another Finish is given to run, those of its finishing.
 //
 // The block lays 128 bytes of k of its rows of x and w into shared memory, STAGES deep, and
 // multiplies. Its sums then go through shared memory, so that each thread finishes and stores
@@ -12,17 +21,55 @@
 #ifndef FAJIT_LINEAR_CUH
 #define FAJIT_LINEAR_CUH
 
+#include "fajit/anew.cuh"
 #include "fajit/dtype.cuh"
 #include "fajit/linear_finish.cuh"
 #include "fajit/linear_multiply.cuh"
+#include "fajit/linear_parts_multiply.cuh"
 #include "fajit/linear_shape.cuh"
 #include "fajit/sync.cuh"
 
 namespace fajit {
 
+// --- a block's sums ------------------------------------------------------------------------------
+
+template <class S>
+inline constexpr bool linear_is_split = S::ARITHMETIC >= LINEAR_SPLIT_TF32; // float32, in any parts
+
+__device__ __forceinline__ bool linear_is_finite(float x)
+{
+    return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+// Adds the first `planes` of sums, in their order, into plane 0: each thread those that it leaves as a
+// part, too. False if all of the thread's are finite.
+template <class S>
+__device__ __forceinline__ bool linear_add_planes(const typename S::memory &shared, int planes)
+{
+    constexpr int COUNT = S::TILE_M * S::TILE_N, ROUNDS = COUNT / (4 * S::THREADS);
+    constexpr int UNROLL = ROUNDS < 1 ? 1 : ROUNDS < 4 ? ROUNDS : 4;
+    bool found = false;
+#pragma unroll UNROLL
+    for (int i = threadIdx.x * 4; i < COUNT; i += S::THREADS * 4) {
+        float4 *to = reinterpret_cast<float4 *>(shared.sum(i / S::TILE_N, i % S::TILE_N));
+        float4 sum = *to;
+#pragma unroll
+        for (int s = 1; s < S::WARPS_K; s++)
+            if (s < planes) {
+                const float4 x = to[s * S::SUM_PLANE / 4];
+                sum = {__fadd_rn(sum.x, x.x), __fadd_rn(sum.y, x.y), __fadd_rn(sum.z, x.z),
+                       __fadd_rn(sum.w, x.w)};
+            }
+        if (planes > 1)
+            *to = sum;
+        found =
+            found || !linear_is_finite(fabsf(sum.x) + fabsf(sum.y) + fabsf(sum.z) + fabsf(sum.w));
+    }
+    return found;
+}
+
 // --- sums of several blocks ----------------------------------------------------------------------
 
-// The parts of k of one tile, by the blocks that have them.
 template <class S> struct linear_splits {
     using memory = typename S::memory;
     static constexpr int COUNT = S::TILE_M * S::TILE_N;
@@ -103,37 +150,33 @@ template <class S>
 __device__ __forceinline__ float linear_sum(const typename S::params &p, int m, int n)
 {
     using Element = typename S::Element;
-    const Element *x = p.x.data + m * p.x.stride, *w = p.w.data + n * p.w.stride;
+    const Element *x = S::x_row(p, m);
     float sum = 0;
 #pragma unroll 1
     for (int k = 0; k < S::k_of(p); k++) {
         float a[1], c[1];
         unpack<Element, 1>(load_input<sizeof(Element), S::FRESH>(x + k), a);
-        unpack<Element, 1>(load_constant<sizeof(Element)>(w + k), c);
+        unpack<Element, 1>(load_constant<sizeof(Element)>(S::w_at(p, n, k)), c);
         sum = fmaf(a[0], c[0], sum);
     }
     return sum;
 }
 
 // A part of infinity, or of what lies next to it, is NaN or infinity. So sums that are not finite are
-// computed again without parts; there are none in ordinary data.
+// computed again without parts; there are none in ordinary data. `found`: there may be one among those
+// that this thread looked at. A barrier of the block.
 template <class S>
 __device__ __forceinline__ void linear_repair(const typename S::params &p, const linear_place &b,
-                                              const typename S::memory &shared)
+                                              const typename S::memory &shared, bool found)
 {
     constexpr int COUNT = S::TILE_M * S::TILE_N;
-    const auto is_odd = [](float x) { return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u; };
-    bool found = false;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < COUNT; i += S::THREADS)
-        found = found || is_odd(*shared.sum(i / S::TILE_N, i % S::TILE_N));
     if (!__syncthreads_or(found))
         return;
 #pragma unroll 1
     for (int i = threadIdx.x; i < COUNT; i += S::THREADS) {
         float *sum = shared.sum(i / S::TILE_N, i % S::TILE_N);
         const int m = b.m + i / S::TILE_N, n = b.n + i % S::TILE_N;
-        if (is_odd(*sum) && m < S::m_of(p) && n < S::n_of(p))
+        if (!linear_is_finite(*sum) && m < S::m_of(p) && n < S::n_of(p))
             *sum = linear_sum<S>(p, m, S::column_of(p, n));
     }
     __syncthreads(); // before anybody reads
@@ -144,6 +187,7 @@ __device__ __forceinline__ void linear_repair(const typename S::params &p, const
 template <class C> struct linear_block {
     using shape = linear_shape<C>;
     using params = typename shape::params;
+    using memory = typename shape::memory;
     static constexpr int THREADS = shape::THREADS, SHARED_BYTES = shape::SHARED_BYTES;
 
     // Tile number `tile` of y; with MAY_SPLIT, part number `part` of p.splits of its k. All THREADS
@@ -153,23 +197,47 @@ template <class C> struct linear_block {
     static __device__ __forceinline__ void run(const params &p, int tile, int part,
                                                unsigned char *shared)
     {
-        const linear_place b = shape::place_of(p, tile, part);
-        const typename shape::memory memory = {shared};
-        linear_loader<shape> from(p, b, memory);
+        run(p, tile, part, shared, [&](const linear_place &b, const memory &sums) {
+            if (C::VECTOR_WIDTH > 1 && p.vector > 1)
+                linear_finish<shape, C::VECTOR_WIDTH>(p, b, sums);
+            else
+                linear_finish<shape, 1>(p, b, sums);
+        });
+    }
+
+    // finish(linear_place, memory) by all threads, when the sums are in shared memory.
+    template <class Finish>
+    static __device__ __forceinline__ void run(const params &p, int tile, int part,
+                                               unsigned char *shared, Finish finish)
+    {
+        linear_place b = shape::place_of(p, tile, part);
+        const memory sums = {shared};
+        using multiplier = typename linear_multiplier<shape>::type;
+        typename multiplier::loader from(p, b, sums);
         {
-            typename linear_multiplier<shape>::type product;
+            multiplier product;
             product.run(from, (b.end - b.begin + shape::TILE_K - 1) / shape::TILE_K);
-            product.put(memory);
+            if constexpr (C::TILE_M * C::TILE_N > 64 * 64)
+                b = shape::place_of(p, anew(tile), part); // meanwhile every register was needed
+            if constexpr (shape::IN_PARTS)
+                product.undo_scales(p, b);
+            product.put(sums);
         }
+        bool found = false;
+        if constexpr (linear_is_split<shape> || C::WARPS_K > 1)
+            found = linear_add_planes<shape>(sums, C::WARPS_K);
         if constexpr (C::MAY_SPLIT)
-            if (p.splits > 1 && !linear_splits<shape>{p, b, memory}.join())
-                return;
-        if constexpr (C::ARITHMETIC == LINEAR_SPLIT_TF32 || C::ARITHMETIC == LINEAR_SPLIT_BF16)
-            linear_repair<shape>(p, b, memory);
-        if (C::VECTOR_WIDTH > 1 && p.vector > 1)
-            linear_finish<shape, C::VECTOR_WIDTH>(p, b, memory);
-        else
-            linear_finish<shape, 1>(p, b, memory);
+            if (p.splits > 1) {
+                if (!linear_splits<shape>{p, b, sums}.join())
+                    return;
+                if constexpr (linear_is_split<shape>)
+                    found = linear_add_planes<shape>(sums, 1); // looks at them alone
+            }
+        if constexpr (linear_is_split<shape>)
+            linear_repair<shape>(p, b, sums, found);
+        else if constexpr (C::WARPS_K > 1)
+            __syncthreads(); // before anybody reads the sums
+        finish(b, sums);
     }
 };
 

@@ -38,11 +38,19 @@ struct linear_destination {
     i64 row, position;
 };
 
-// Of row m of x. COUNTS: once for each row, so that a wrong one is counted once.
+// Seldom a division: most rows of a tile are of the sequence that its first row is of.
+template <class Params> __device__ __forceinline__ int position_of(const Params &p, int at)
+{
+    return p.seqlen && at >= p.seqlen ? at % p.seqlen : at;
+}
+
+// Of row `row` of the tile. COUNTS: once for each row, so that a wrong one is counted once.
 template <class S>
-__device__ __forceinline__ linear_destination destination_of(const typename S::params &p, int m,
+__device__ __forceinline__ linear_destination destination_of(const typename S::params &p,
+                                                             const linear_place &b, int row,
                                                              bool counts)
 {
+    const int m = b.m + row;
     linear_destination to{true, m, 0};
     if constexpr (S::MAPPED_ROWS) {
         to.row = load_index<S::ROWS_WIDE>(p.row_of, m);
@@ -54,7 +62,7 @@ __device__ __forceinline__ linear_destination destination_of(const typename S::p
         if (p.positions)
             to.position = load_index<S::POSITIONS_WIDE>(p.positions, m);
         else
-            to.position = static_cast<i64>(p.position_offset) + (p.seqlen ? m % p.seqlen : m);
+            to.position = static_cast<i64>(p.position_offset) + position_of(p, b.position + row);
     }
     return to;
 }
@@ -219,7 +227,7 @@ __device__ __forceinline__ void linear_finish(const typename S::params &p, const
         const int m = b.m + row, n = b.n + column;
         if (m >= S::m_of(p) || n >= S::n_of(p))
             continue;
-        const linear_destination to = destination_of<S>(p, m, n == 0);
+        const linear_destination to = destination_of<S>(p, b, row, n == 0);
         if (!to.exists)
             continue;
         unit mine(p, shared, row, column, n);

@@ -4,17 +4,20 @@
 #define FAJIT_LINEAR_SHAPE_CUH
 
 #include "fajit/dtype.cuh"
+#include "fajit/padded.cuh"
 #include "fajit/phase.cuh"
+#include "fajit/positions.cuh"
 #include "fajit/tile.cuh"
 
 namespace fajit {
 
-inline constexpr int LINEAR_FMA = 0, LINEAR_WHOLE = 1, LINEAR_SPLIT_TF32 = 2,
-                     LINEAR_SPLIT_BF16 = 3;                                  // ARITHMETIC
-inline constexpr int LINEAR_SILU = 1, LINEAR_GELU = 2, LINEAR_GELU_TANH = 3; // ACTIVATION
-inline constexpr int LINEAR_SCALE_TENSOR = 1, LINEAR_SCALE_ROW = 2;          // SCALES
-inline constexpr int LINEAR_ROTATE_HALF = 1, LINEAR_ROTATE_INTERLEAVED = 2;  // ROTATION
-inline constexpr int LINEAR_ROTATED_ALL = 0, LINEAR_ROTATED_GIVEN = -1;      // ROTATED
+inline constexpr int LINEAR_FMA = 0, LINEAR_WHOLE = 1, LINEAR_SPLIT_TF32 = 2, LINEAR_SPLIT_BF16 = 3,
+                     LINEAR_SPLIT_F16 = 4;                                           // ARITHMETIC
+inline constexpr int LINEAR_SILU = 1, LINEAR_GELU = 2, LINEAR_GELU_TANH = 3;         // ACTIVATION
+inline constexpr int LINEAR_SCALE_TENSOR = 1, LINEAR_SCALE_ROW = 2;                  // SCALES
+inline constexpr int LINEAR_ROTATE_HALF = 1, LINEAR_ROTATE_INTERLEAVED = 2;          // ROTATION
+inline constexpr int LINEAR_WAITS_NOT = 0, LINEAR_WAITS = 1, LINEAR_WAITS_FOR_X = 2; // WAIT
+inline constexpr int LINEAR_ROTATED_ALL = 0, LINEAR_ROTATED_GIVEN = -1;              // ROTATED
 
 template <class T> struct linear_rows {
     T *data;
@@ -34,7 +37,7 @@ template <class Element, class Addend, class Output> struct linear_params {
     const float *inv_freq;  // [ROTARY_DIM / 2]
     const float *x_scale, *w_scale;
     unsigned *errors;    // may be null
-    float *partial;      // [tiles, splits, TILE_M TILE_N]
+    float *partial;      // [tiles, splits, TILE_M TILE_N]; SPLIT_F16: as below, "parts"
     unsigned *arrived;   // [tiles], zero before and after each launch
     frequency_rule rule; // unless RULE_BAKED
     int m, n, k;
@@ -46,18 +49,49 @@ template <class Element, class Addend, class Output> struct linear_params {
     int rotated; // columns that are heads to rotate, the first ones, with LINEAR_ROTATED_GIVEN
 };
 
+// Lines that are a stride apart, but for `jump` more behind each `group` of them.
+struct linear_jumps {
+    int group;
+    i64 jump; // 0: there are none
+
+    __device__ __forceinline__ i64 before(int line) const
+    {
+        return jump ? static_cast<i64>(divide(static_cast<unsigned>(line), group)) * jump : 0;
+    }
+};
+
+// With WEIGHTS_BY_K, whose host fills them in by itself: w is [k, n], and its stride that of k.
+template <bool WEIGHTS_BY_K, class Params> struct linear_params_of {
+    using type = Params;
+};
+template <class Params> struct linear_params_of<true, Params> {
+    struct type : Params {
+        linear_jumps x_jumps, w_jumps; // of the rows of x, of the columns of w
+    };
+};
+
 // Where a block works.
 struct linear_place {
     int m, n;       // first row of x, first column in the tiles' order
     int begin, end; // its part of k
     int tile, part; // numbers of the tile, and of the part
+    int position;   // of the first row, where positions begin again after each p.seqlen rows
+};
+
+template <bool WEIGHTS_BY_K, class T, int TILE_N, int TILE_K> struct linear_w_tile {
+    using type = tile<T, TILE_N, TILE_K>;
+};
+template <class T, int TILE_N, int TILE_K> struct linear_w_tile<true, T, TILE_N, TILE_K> {
+    using type = padded_tile<T, TILE_K, TILE_N>;
 };
 
 // S of everything below and in the other headers: the constants, and what follows from them.
 template <class C> struct linear_shape : C {
     using Element = typename C::Element;
     using Output = typename C::Output;
-    using params = linear_params<Element, typename C::Addend, Output>;
+    using params =
+        typename linear_params_of<C::WEIGHTS_BY_K,
+                                  linear_params<Element, typename C::Addend, Output>>::type;
 
     static constexpr bool HALF = C::ROTATION == LINEAR_ROTATE_HALF;
     static constexpr bool INTERLEAVED = C::ROTATION == LINEAR_ROTATE_INTERLEAVED;
@@ -78,6 +112,68 @@ template <class C> struct linear_shape : C {
     static __device__ __forceinline__ int k_of(const params &p)
     {
         return C::K ? C::K : p.k;
+    }
+
+    // --- parts of x and w, in the workspace ------------------------------------------------------
+    //
+    // With SPLIT_F16 an earlier launch has split x and w into halves (linear_parts.cuh), and tiles are
+    // copied from there. A row is made of groups of TILE_K elements, the last one filled up with zeros:
+    // first the high halves of all of them, then the low ones. So a group is the 128 bytes that its
+    // float32 elements take. Behind [M, parts_k] of x and [N, parts_k] of w lie the factors that undo
+    // the scales of their rows, [M + N].
+
+    static constexpr bool IN_PARTS = C::ARITHMETIC == LINEAR_SPLIT_F16;
+
+    static __device__ __forceinline__ int parts_k(const params &p)
+    {
+        return (k_of(p) + TILE_K - 1) / TILE_K * TILE_K;
+    }
+
+    // What tiles are copied from. Columns exist up to loaded_k.
+    static __device__ __forceinline__ linear_rows<const Element> source_of_x(const params &p)
+    {
+        if constexpr (IN_PARTS)
+            return {p.partial, parts_k(p)};
+        else
+            return p.x;
+    }
+
+    static __device__ __forceinline__ linear_rows<const Element> source_of_w(const params &p)
+    {
+        if constexpr (IN_PARTS)
+            return {p.partial + static_cast<i64>(m_of(p)) * parts_k(p), parts_k(p)};
+        else
+            return p.w;
+    }
+
+    static __device__ __forceinline__ int loaded_k(const params &p)
+    {
+        return IN_PARTS ? parts_k(p) : k_of(p);
+    }
+
+    // Of the rows of x, then of those of w.
+    static __device__ __forceinline__ float *inverse_scales(const params &p)
+    {
+        return p.partial + (static_cast<i64>(m_of(p)) + n_of(p)) * parts_k(p);
+    }
+
+    // --- x and w -----------------------------------------------------------------------------------
+
+    static __device__ __forceinline__ const Element *x_row(const params &p, int m)
+    {
+        const Element *row = p.x.data + m * p.x.stride;
+        if constexpr (C::WEIGHTS_BY_K)
+            row += p.x_jumps.before(m);
+        return row;
+    }
+
+    // Weight k of column n of y.
+    static __device__ __forceinline__ const Element *w_at(const params &p, int n, int k)
+    {
+        if constexpr (C::WEIGHTS_BY_K)
+            return p.w.data + k * p.w.stride + n + p.w_jumps.before(n);
+        else
+            return p.w.data + n * p.w.stride + k;
     }
 
     // --- columns ---------------------------------------------------------------------------------
@@ -104,17 +200,21 @@ template <class C> struct linear_shape : C {
 
     static constexpr int TILE_K = 128 / static_cast<int>(sizeof(Element)); // a row is all 32 banks
     using x_tile = tile<Element, C::TILE_M, TILE_K>;
-    using w_tile = tile<Element, C::TILE_N, TILE_K>;
+    using w_tile = typename linear_w_tile<C::WEIGHTS_BY_K, Element, C::TILE_N, TILE_K>::type;
     static constexpr int STAGE_BYTES = x_tile::bytes + w_tile::bytes;
     // Of sums, as float32. The distance of rows is 8 mod 32 banks, so that the 4 rows of 8 that half
     // a warp writes at once lie apart.
     static constexpr int SUM_STRIDE = C::TILE_N + 8 + (C::TILE_N % 32 ? 32 - C::TILE_N % 32 : 0);
     static constexpr int RING_BYTES = C::STAGES * STAGE_BYTES;
-    static constexpr int SUM_BYTES = C::TILE_M * SUM_STRIDE * 4;
+    static constexpr int SUM_PLANE = C::TILE_M * SUM_STRIDE;
+    static constexpr int SUM_BYTES = C::WARPS_K * SUM_PLANE * 4;
     static constexpr int SHARED_BYTES = RING_BYTES > SUM_BYTES ? RING_BYTES : SUM_BYTES;
+    static_assert(!C::WEIGHTS_BY_K || (!HALF && C::ARITHMETIC != LINEAR_FMA && sizeof(Element) > 1),
+                  "weights by k: on tensor cores, in the order of their columns, not fp8");
     static_assert(C::STAGES >= 2, "one tile is loaded while another is multiplied");
 
-    // STAGES tiles of x and w, then, in their place, the tile's sums. `base`: a multiple of 16 bytes.
+    // STAGES tiles of x and w, then, in their place, the tile's sums: of each slice of k, and at last in
+    // plane 0 all of it. `base`: a multiple of 16 bytes.
     struct memory {
         unsigned char *base;
 
@@ -128,9 +228,9 @@ template <class C> struct linear_shape : C {
             return {x(stage).data + x_tile::bytes};
         }
 
-        __device__ __forceinline__ float *sum(int row, int column) const
+        __device__ __forceinline__ float *sum(int row, int column, int plane = 0) const
         {
-            return reinterpret_cast<float *>(base) + row * SUM_STRIDE + column;
+            return reinterpret_cast<float *>(base) + plane * SUM_PLANE + row * SUM_STRIDE + column;
         }
     };
 
@@ -147,14 +247,16 @@ template <class C> struct linear_shape : C {
         const int band = tile / (RASTER * tiles_n) * RASTER;
         const int height = min(tiles_m - band, RASTER), in_band = tile - band * tiles_n;
         linear_place b{};
-        b.m = (band + in_band % height) * C::TILE_M;
-        b.n = in_band / height * C::TILE_N;
+        const int turn = height == RASTER ? in_band / RASTER : in_band / height;
+        b.m = (band + in_band - turn * height) * C::TILE_M;
+        b.n = turn * C::TILE_N;
         b.tile = tile;
         b.part = part;
+        b.position = C::ROTATION && p.seqlen ? b.m % p.seqlen : b.m;
         b.begin = C::MAY_SPLIT ? part * p.split_k : 0;
         b.end = C::MAY_SPLIT ? static_cast<int>(min(static_cast<i64>(b.begin) + p.split_k,
                                                     static_cast<i64>(k_of(p))))
-                             : k_of(p);
+                             : loaded_k(p);
         return b;
     }
 };

@@ -26,16 +26,45 @@ __host__ __device__ constexpr int padded_right(int columns)
     return columns % 16 ? columns : columns + 8;
 }
 
+// Rows of k, as a right factor of multiply.cuh: what tile.cuh's copies and load_step need of a tile.
+template <class T, int ROWS, int COLUMNS> struct padded_tile {
+    static constexpr int rows = ROWS, columns = COLUMNS;
+    static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));
+    static constexpr int chunks = COLUMNS / per_chunk, row_elements = padded_right(COLUMNS);
+    static constexpr int row_bytes = row_elements * static_cast<int>(sizeof(T)),
+                         bytes = ROWS * row_bytes;
+    static constexpr int period = 1; // rows lie alike
+    static_assert(COLUMNS % 16 == 0, "steps are taken two at a time");
+
+    unsigned char *data;
+
+    __device__ __forceinline__ void *at(int row, int chunk) const
+    {
+        return data + (row * row_bytes + chunk * 16);
+    }
+
+    __device__ __forceinline__ const T *element(int row, int column) const
+    {
+        return reinterpret_cast<const T *>(data) + row * row_elements + column;
+    }
+};
+
 // --- copies --------------------------------------------------------------------------------------
 
-// BYTES to `to`, of which the first `valid` are read; the others become zero. Less than 4 bytes go
-// through a register.
+__host__ __device__ constexpr int common_divisor(int a, int b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+// BYTES to `to`, of which the first `valid` are read; the others become zero. 2 bytes go through a
+// register.
 template <int BYTES, class T>
 __device__ __forceinline__ void copy_piece(T *to, const T *from, int valid)
 {
     if constexpr (BYTES >= 4) {
         copy_async<BYTES>(to, from, static_cast<unsigned>(valid));
     } else {
+        static_assert(BYTES == 2, "no such copy");
         chunk<BYTES> x{};
         if (valid)
             x = load_constant<BYTES>(from);
@@ -43,17 +72,16 @@ __device__ __forceinline__ void copy_piece(T *to, const T *from, int valid)
     }
 }
 
-// Starts to copy ROWS x COLUMNS elements in accesses of BYTES, by THREADS threads. `source(row,
-// column)` is a tile_source: where to read, and how many elements there are from there on: any number,
-// negative ones too. copy_commit is left to the caller.
+// Starts to copy ROWS x COLUMNS elements in accesses of BYTES, by THREADS threads of which this is
+// number `thread`. `source(row, column)` is a tile_source: where to read, and how many elements there
+// are from there on: any number, negative ones too. copy_commit is left to the caller.
 template <int BYTES, int ROWS, int COLUMNS, int THREADS, class T, class Source>
-__device__ __forceinline__ void copy_padded_by(T *to, int row_elements, Source source)
+__device__ __forceinline__ void copy_padded_by(T *to, int row_elements, int thread, Source source)
 {
     constexpr int width = BYTES / static_cast<int>(sizeof(T)), each = COLUMNS / width;
     constexpr int count = ROWS * each, rounds = (count + THREADS - 1) / THREADS;
     constexpr bool stays = THREADS % each == 0; // a thread in its column
-    const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll(BYTES == 16 ? 2 : 1)
+#pragma unroll(BYTES == 16 ? 4 : 1)
     for (int i = 0; i < rounds; i++) {
         const int n = thread + i * THREADS;
         if (count % THREADS && n >= count)
@@ -67,17 +95,46 @@ __device__ __forceinline__ void copy_padded_by(T *to, int row_elements, Source s
     }
 }
 
-// The same in accesses of `bytes`: 16, 4, or an element's.
+// The same in accesses of 16 bytes from rows `stride` elements apart, all of which exist. A thread's
+// places come again every few rounds, some rows further down: so few addresses are computed.
+template <int ROWS, int COLUMNS, int THREADS, class T>
+__device__ __forceinline__ void copy_padded_whole(T *to, int row_elements, int thread,
+                                                  const T *from, long long stride)
+{
+    constexpr int width = 16 / static_cast<int>(sizeof(T)), each = COLUMNS / width;
+    constexpr int count = ROWS * each, rounds = (count + THREADS - 1) / THREADS;
+    constexpr int period = each / common_divisor(each, THREADS), further = period * THREADS / each;
+    constexpr int held = period < rounds ? period : rounds;
+    const T *source[held];
+    T *target[held];
+#pragma unroll
+    for (int i = 0; i < held; i++) {
+        const int n = thread + i * THREADS, row = n / each, column = n % each * width;
+        source[i] = from + row * stride + column;
+        target[i] = to + row * row_elements + column;
+    }
+#pragma unroll
+    for (int i = 0; i < rounds; i++) {
+        if (count % THREADS && thread + i * THREADS >= count)
+            break;
+        copy_async<16>(target[i % period] + i / period * further * row_elements,
+                       source[i % period]);
+        source[i % period] += further * stride;
+    }
+}
+
+// The same as copy_padded_by in accesses of `bytes`: 16, 4, or an element's.
 template <int ROWS, int COLUMNS, int THREADS, class T, class Source>
-__device__ __forceinline__ void copy_padded(T *to, int row_elements, int bytes, Source source)
+__device__ __forceinline__ void copy_padded(T *to, int row_elements, int bytes, int thread,
+                                            Source source)
 {
     constexpr int element = sizeof(T);
     if (bytes == 16)
-        copy_padded_by<16, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+        copy_padded_by<16, ROWS, COLUMNS, THREADS>(to, row_elements, thread, source);
     else if (element == 4 || bytes == 4)
-        copy_padded_by<4, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+        copy_padded_by<4, ROWS, COLUMNS, THREADS>(to, row_elements, thread, source);
     else
-        copy_padded_by<element, ROWS, COLUMNS, THREADS>(to, row_elements, source);
+        copy_padded_by<element, ROWS, COLUMNS, THREADS>(to, row_elements, thread, source);
 }
 
 // --- steps of k ----------------------------------------------------------------------------------
@@ -102,6 +159,28 @@ __device__ __forceinline__ void load_right(step_b<T> &to, const T *from, int row
 #pragma unroll
         for (int i = 0; i < 2; i++)
             to.word[i] = __float_as_uint(from[(lane % 4 + 4 * i) * row_elements + lane / 4]);
+    }
+}
+
+// Columns `column` to column + 7, and column + 8 to column + 15.
+template <class T, int ROWS, int COLUMNS>
+__device__ __forceinline__ void load_step(step_b<T> &to, step_b<T> &next,
+                                          const padded_tile<T, ROWS, COLUMNS> &from, int column,
+                                          int step)
+{
+    using Tile = padded_tile<T, ROWS, COLUMNS>;
+    const T *first = from.element(step * step_columns<T>, column);
+    if constexpr (sizeof(T) == 2) {
+        const int lane = static_cast<int>(lane_index());
+        unsigned word[4];
+        ldmatrix_trans(word, first + lane % 16 * Tile::row_elements + lane / 16 * 8);
+        to.word[0] = word[0];
+        to.word[1] = word[1];
+        next.word[0] = word[2];
+        next.word[1] = word[3];
+    } else {
+        load_right(to, first, Tile::row_elements);
+        load_right(next, first + 8, Tile::row_elements);
     }
 }
 

@@ -3,6 +3,7 @@
 #ifndef FAJIT_ROW_TILE_CUH
 #define FAJIT_ROW_TILE_CUH
 
+#include "fajit/anew.cuh"
 #include "fajit/copy.cuh"
 #include "fajit/dtype.cuh"
 #include "fajit/shared.cuh"
@@ -48,19 +49,6 @@ template <class T> struct strided_rows {
         return place + steps * stride;
     }
 };
-
-// threadIdx.x, read anew: what is made of it inside a loop is made again each time, instead of
-// occupying registers all through the loop.
-__device__ __forceinline__ int thread_index_anew()
-{
-#ifdef FAJIT_EMULATED
-    return static_cast<int>(threadIdx.x);
-#else
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-#endif
-}
 
 // A word of shared memory. Unlike a plain access it stays where it stands in the program: a
 // compiler that brings loads of long unrolled loops together runs out of registers.

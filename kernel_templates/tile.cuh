@@ -35,6 +35,7 @@ template <class T, int ROWS, int COLUMNS> struct tile {
     static constexpr int row_bytes = chunks * 16, bytes = ROWS * row_bytes;
     static_assert(COLUMNS % per_chunk == 0, "a row is made of chunks of 16 bytes");
     using swizzle = tile_swizzle<chunks>;
+    static constexpr int period = 8; // rows that are so far apart lie alike
 
     unsigned char *data;
 
@@ -116,9 +117,18 @@ template <class Tile, int THREADS> struct tile_share {
     {
         return (i + 1) * step <= Tile::rows || row_of(i) < Tile::rows;
     }
+
+    // Where its chunk number i lies: if it can be, one address and constants.
+    __device__ __forceinline__ void *place_in(const Tile &tile, int i) const
+    {
+        if constexpr (step % Tile::period == 0)
+            return static_cast<unsigned char *>(tile.at(row, chunk)) + i * step * Tile::row_bytes;
+        else
+            return tile.at(row_of(i), chunk);
+    }
 };
 
-// Starts copying a tile. `source(i)` gives where a thread's chunk number i comes from and how many of
+// Starting to copy a tile: `source(i)` gives where a thread's chunk number i comes from and how many of
 // its elements exist: the others become zeros, and nothing is read of them. copy_commit is left to the
 // caller.
 template <class T> struct tile_source {
@@ -126,46 +136,50 @@ template <class T> struct tile_source {
     int valid;
 };
 
-template <int THREADS, bool FRESH = false, class T, int ROWS, int COLUMNS, class Source>
-__device__ __forceinline__ void copy_tile_from(const tile<T, ROWS, COLUMNS> &to, int width,
-                                               int thread, Source source, place at = place::here())
-{
-    const tile_share<tile<T, ROWS, COLUMNS>, THREADS> mine(thread);
-    if (width == TILE_COPY_WIDE) {
-#pragma unroll
-        for (int i = 0; i < mine.count; i++)
-            if (mine.has(i)) {
-                const tile_source<T> x = source(i);
-                copy_async<16>(to.at(mine.row_of(i), mine.chunk), x.from,
-                               static_cast<unsigned>(x.valid * static_cast<int>(sizeof(T))), at);
-            }
-        return;
+// Of a thread's chunks of a tile those of part `number`, of `of`: so that there is something between
+// its copies. Both are constants where this is inlined.
+struct tile_part {
+    int number = 0, of = 1;
+
+    __device__ __forceinline__ bool has(int chunk, int count) const
+    {
+        return chunk * of / count == number;
     }
-#pragma unroll 1 // seldom, and much code
+};
+
+// In copies of 16 bytes.
+template <int THREADS, class Tile, class Source>
+__device__ __forceinline__ void copy_tile_wide(const Tile &to, int thread, Source source,
+                                               tile_part part = {}, place at = place::here())
+{
+    const tile_share<Tile, THREADS> mine(thread);
+#pragma unroll
     for (int i = 0; i < mine.count; i++)
-        if (mine.has(i)) {
-            const tile_source<T> x = source(i);
-            copy_chunk_narrow<FRESH>(to.at(mine.row_of(i), mine.chunk), x.from, x.valid, width, at);
+        if (part.has(i, mine.count) && mine.has(i)) {
+            const auto x = source(i);
+            copy_async<16>(mine.place_in(to, i), x.from,
+                           static_cast<unsigned>(x.valid * 16 / Tile::per_chunk), at);
         }
 }
 
-// The tile whose first element in global memory is `from`, with rows `stride` elements apart; rows
-// from `rows` on and columns from `columns` on do not exist. CHECKED false: the whole tile exists.
-template <int THREADS, bool CHECKED, bool FRESH = false, class T, int ROWS, int COLUMNS>
-__device__ __forceinline__ void copy_tile(const tile<T, ROWS, COLUMNS> &to, const T *from,
-                                          long long stride, int rows, int columns, int width,
-                                          int thread, place at = place::here())
+// In copies of `width`, one chunk after the other: seldom, and much code. FRESH: the source may have
+// been written by the same launch.
+template <int THREADS, bool FRESH = false, class Tile, class Source>
+__device__ __forceinline__ void copy_tile_by_chunks(const Tile &to, int width, int thread,
+                                                    Source source, place at = place::here())
 {
-    using Tile = tile<T, ROWS, COLUMNS>;
     const tile_share<Tile, THREADS> mine(thread);
-    const int left = columns - mine.column();
-    const int valid = left < 0 ? 0 : left < Tile::per_chunk ? left : Tile::per_chunk;
-    const T *first = from + mine.row * stride + mine.column();
-    const auto source = [=](int i) {
-        const int here = mine.row_of(i) < rows ? valid : 0;
-        return tile_source<T>{first + i * mine.step * stride, CHECKED ? here : Tile::per_chunk};
-    };
-    copy_tile_from<THREADS, FRESH>(to, width, thread, source, at);
+#pragma unroll 1
+    for (int i = 0; i < mine.count; i++)
+        if (mine.has(i)) {
+            const auto x = source(i);
+            void *here = mine.place_in(to, i);
+            if (width == TILE_COPY_WIDE)
+                copy_async<16>(here, x.from, static_cast<unsigned>(x.valid * 16 / Tile::per_chunk),
+                               at);
+            else
+                copy_chunk_narrow<FRESH>(here, x.from, x.valid, width, at);
+        }
 }
 
 } // namespace fajit

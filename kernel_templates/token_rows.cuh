@@ -5,6 +5,8 @@
 //
 //     into_cache    bool: positions or slots say where a token goes
 //     may_repeat    bool: several tokens of a batch (SLOTS: of all) may go to one entry
+//     is_marked     bool: an earlier launch has found out which of them come too early, and left it in
+//                   p.superseded, a byte for each token
 //     batches(p)    of the launch
 #ifndef FAJIT_TOKEN_ROWS_CUH
 #define FAJIT_TOKEN_ROWS_CUH
@@ -19,10 +21,6 @@ struct token_row {
     i64 outer, entry; // where it goes; entry -1: nowhere
     i64 position;
 
-    __device__ __forceinline__ bool exists() const
-    {
-        return batch >= 0;
-    }
     __device__ __forceinline__ bool is_written() const
     {
         return batch >= 0 && entry >= 0;
@@ -67,6 +65,22 @@ __device__ __forceinline__ token_row token_row_of(const P &p, i64 n, i64 tokens,
     return to;
 }
 
+// Of the ROWS tokens from `first` on, which of them a later one supersedes: superseded[i] for all below
+// the result, none behind it. All threads of the block come together.
+template <class Rule, int ROWS, class P>
+__device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *entries,
+                                                  bool *superseded)
+{
+    const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
+    const i64 past = min(tokens, first + ROWS);
+    const i64 batch_end = (divide(past - 1, Rule::tokens(p)) + 1) * Rule::tokens(p);
+    const i64 end = Rule::cache == CACHE_SLOTS ? p.slot_count : batch_end;
+    const int compared = static_cast<int>(min(past, end) - first);
+    if (compared > 0)
+        find_superseded<Rule>(p, first, compared, end, entries, superseded);
+    return compared;
+}
+
 // Fills `rows` with the ROWS tokens from `first` on: all threads of the block come together. `room`:
 // shared memory that is not in use yet, 9 bytes a row.
 template <class Rule, bool PLACES, int ROWS, class P>
@@ -74,21 +88,30 @@ __device__ __forceinline__ void find_token_rows(const P &p, i64 first, bool coun
                                                 unsigned char *room)
 {
     const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
-    i64 *entries = reinterpret_cast<i64 *>(room);
-    bool *superseded = reinterpret_cast<bool *>(entries + ROWS);
-    int compared = 0; // tokens, with those behind them that may go to the same entry
-    if constexpr (PLACES && Rule::into_cache && Rule::may_repeat) {
-        const i64 past = min(tokens, first + ROWS);
-        const i64 batch_end = (divide(past - 1, Rule::tokens(p)) + 1) * Rule::tokens(p);
-        const i64 end = Rule::cache == CACHE_SLOTS ? p.slot_count : batch_end;
-        compared = static_cast<int>(min(past, end) - first);
-        if (compared > 0)
-            find_superseded<Rule>(p, first, compared, end, entries, superseded);
+    bool *superseded = reinterpret_cast<bool *>(room + ROWS * sizeof(i64));
+    int compared = 0;
+    if constexpr (PLACES && Rule::into_cache && Rule::may_repeat && !Rule::is_marked)
+        compared =
+            compare_token_rows<Rule, ROWS>(p, first, reinterpret_cast<i64 *>(room), superseded);
+    for (int i = threadIdx.x; i < ROWS; i += blockDim.x) {
+        bool is_early = i < compared && superseded[i];
+        if constexpr (PLACES && Rule::is_marked)
+            is_early = first + i < tokens && p.superseded[first + i] != 0;
+        rows[i] = token_row_of<Rule, PLACES>(p, first + i, tokens, is_early, counts);
     }
-    for (int i = threadIdx.x; i < ROWS; i += blockDim.x)
-        rows[i] =
-            token_row_of<Rule, PLACES>(p, first + i, tokens, i < compared && superseded[i], counts);
     __syncthreads(); // before the rows are read, and `room` used for what it is
+}
+
+// Leaves in p.superseded what a later launch reads there.
+template <class Rule, int ROWS, class P>
+__device__ __forceinline__ void mark_token_rows(const P &p, i64 first, unsigned char *room)
+{
+    const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
+    bool *superseded = reinterpret_cast<bool *>(room + ROWS * sizeof(i64));
+    const int compared =
+        compare_token_rows<Rule, ROWS>(p, first, reinterpret_cast<i64 *>(room), superseded);
+    for (int i = threadIdx.x; i < ROWS && first + i < tokens; i += blockDim.x)
+        p.superseded[first + i] = i < compared && superseded[i];
 }
 
 } // namespace fajit

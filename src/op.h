@@ -6,7 +6,7 @@
 #include "buf.h"
 #include "fajit.h"
 
-#define FA__MAX_FUNCTIONS 3 /* of a kernel */
+#define FA__MAX_FUNCTIONS 5 /* of a kernel */
 
 /* What is compiled for: known without a device. */
 typedef struct fa__target {
@@ -26,7 +26,7 @@ typedef struct fa__plan {
     uint32_t block_threads;
     uint32_t smem_dynamic_bytes; /* the largest of any launch */
     fa__launch_flags flags;
-    int32_t value[48]; /* the operation's own; its file names the slots */
+    int32_t value[64]; /* the operation's own; its file names the slots */
     char text[192];    /* for fa_kernel_info_t.plan */
 } fa__plan;
 

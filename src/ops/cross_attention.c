@@ -95,9 +95,9 @@ static fa_status check_rotary_dim(const fa_cross_attention_spec *s)
                         s->rotary_dim);
     if (s->rotation && (dim % 2 || s->head_dim % 2 || dim > s->head_dim))
         return fa__fail(FA_ERR_ROTARY_DIM,
-                        "cross_attention: rotary_dim = %d with head_dim = %d; even numbers are "
-                        "needed, and no more than head_dim is rotated "
-                        "(fa_cross_attention_spec.rotary_dim)",
+                        "cross_attention: rotary_dim = %d with head_dim = %d; with a rotation both "
+                        "have to be even, and no more than head_dim is rotated "
+                        "(fa_cross_attention_spec.rotary_dim, head_dim)",
                         dim, s->head_dim);
     return FA_OK;
 }

@@ -6,7 +6,8 @@
 
 static const char *const operand_names[] = {"same", "e4m3", NULL};
 static const char *const output_names[] = {"same", "f32", "f16", "bf16", NULL};
-static const char *const arithmetic_names[] = {"auto", "fma", "split_tf32", "split_bf16", NULL};
+static const char *const arithmetic_names[] = {"auto",       "fma",       "split_tf32",
+                                               "split_bf16", "split_f16", NULL};
 static const char *const scale_names[] = {"none", "tensor", "row", NULL};
 static const char *const activation_names[] = {"none", "silu", "gelu", "gelu_tanh", NULL};
 
@@ -55,8 +56,7 @@ static fa__rotary rotary_of(fa_linear_spec *s)
 static fa_status check_arithmetic(const fa_linear_spec *s, const fa__target *target)
 {
     const bool f32 = s->dtype == FA_F32 && s->operands == FA_LINEAR_SAME;
-    const bool split =
-        s->arithmetic == FA_LINEAR_SPLIT_TF32 || s->arithmetic == FA_LINEAR_SPLIT_BF16;
+    const bool split = s->arithmetic >= FA_LINEAR_SPLIT_TF32;
     if (split && !f32)
         return fa__fail(FA_ERR_VALUE,
                         "linear: arithmetic = %s with %s operands; only float32 is split, use auto "
@@ -68,6 +68,12 @@ static fa_status check_arithmetic(const fa_linear_spec *s, const fa__target *tar
                         "linear: arithmetic = %s is not supported on %s; sm_80 or later is needed, "
                         "or use fma (fa_linear_spec.arithmetic)",
                         arithmetic_names[s->arithmetic], target->arch);
+    if (s->arithmetic == FA_LINEAR_SPLIT_F16 && s->splits > 1)
+        return fa__fail(
+            FA_ERR_VALUE,
+            "linear: splits = %d with arithmetic = split_f16, whose blocks do not share "
+            "sums; use 1 or 0, or split_tf32 (fa_linear_spec.splits, arithmetic)",
+            s->splits);
     if (s->operands == FA_LINEAR_E4M3 && target->cc < 89)
         return fa__fail(FA_ERR_DTYPE,
                         "linear: operands = e4m3 is not supported on %s; sm_89 or later is needed "
@@ -277,6 +283,8 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa_linear_spec own = spec->linear;
     write_label(&own, &program->label);
     write_prologue(&own, p, &program->source);
+    if (p->value[LINEAR_ARITHMETIC] == LINEAR_SPLIT_F16)
+        program->further_entries[0] = "fajit_linear_parts<0>";
     return fa__program_embedded(program, "linear.cu", "fajit_linear", fa__template_linear);
 }
 

@@ -31,7 +31,7 @@ enum {
 };
 
 /* ARITHMETIC in linear_shape.cuh. */
-enum { LINEAR_FMA, LINEAR_WHOLE, LINEAR_SPLIT_TF32, LINEAR_SPLIT_BF16 };
+enum { LINEAR_FMA, LINEAR_WHOLE, LINEAR_SPLIT_TF32, LINEAR_SPLIT_BF16, LINEAR_SPLIT_F16 };
 
 /* Mirror of linear_rows and linear_params in linear_shape.cuh. */
 typedef struct linear_rows {
@@ -52,6 +52,21 @@ typedef struct linear_kernel_params {
 static inline int64_t fa__linear_operand_bytes(const fa_linear_spec *s)
 {
     return s->operands == FA_LINEAR_E4M3 ? 1 : (int64_t)fa__dtype_bytes(s->dtype);
+}
+
+#define LINEAR_PARTS_THREADS 256 /* of a block of fajit_linear_parts, as linear_parts.cuh has it */
+
+/* Columns of the parts: whole tiles of k. */
+static inline int64_t fa__linear_parts_k(int64_t k)
+{
+    return fa__round_up(k, 32);
+}
+
+/* Rows that such a block takes: by K, as far as it is baked. */
+static inline int64_t fa__linear_parts_rows(const fa_linear_spec *s)
+{
+    const int32_t k = s->k ? s->k : 4096;
+    return k <= 512 ? 8 : k <= 1024 ? 4 : k <= 2048 ? 2 : 1;
 }
 
 static inline fa_dtype fa__linear_output_dtype(const fa_linear_spec *s)
@@ -94,11 +109,17 @@ typedef struct linear_work {
     int64_t resident;                   /* blocks that a multiprocessor holds at once */
 } linear_work;
 
+/* Of a nominal device: plans do not depend on the one at hand. */
+int64_t fa__linear_multiprocessors(int cc);
+/* What all of it takes, in blocks that have a tile each. */
+int64_t fa__linear_clocks(const linear_work *work, int64_t multiprocessors);
+
 /* How many blocks should share the k of a tile. */
 int64_t fa__linear_splits(const linear_work *work, int64_t multiprocessors);
 
 fa_status fa__linear_plan(const fa_spec *spec, const fa__target *target, fa__plan *plan);
-/* With blocks of so many threads; 0: any number. */
+/* As a step of another operation, in one launch and without a workspace. With blocks of so many
+ * threads; 0: any number. */
 fa_status fa__linear_plan_of(const fa_spec *spec, const fa__target *target, uint32_t threads,
                              fa__plan *plan);
 

@@ -185,7 +185,7 @@ static fa_status make_views(const fa_linear_spec *s, const fa_linear_args *a, co
 
 typedef struct shares {
     int64_t tiles, splits, split_k;
-    int64_t counter_bytes, workspace_bytes; /* 0 with one split */
+    int64_t counter_bytes, workspace_bytes; /* 0 with one split, unless x and w become parts */
 } shares;
 
 static int64_t choose_splits(const fa_linear_spec *s, const fa__plan *p, int64_t tiles,
@@ -204,6 +204,14 @@ static int64_t choose_splits(const fa_linear_spec *s, const fa__plan *p, int64_t
     return fa__linear_splits(&work, multiprocessors > 0 ? multiprocessors : 1);
 }
 
+/* Of the parts of x and w, and of the scales of their rows. What no memory holds is INT64_MAX. */
+static int64_t parts_bytes(const sizes *n)
+{
+    const int64_t row = (fa__linear_parts_k(n->k) + 1) * 4; /* with its scale */
+    int64_t bytes = 0;
+    return __builtin_mul_overflow(n->m + n->n, row, &bytes) ? INT64_MAX : bytes;
+}
+
 static shares share_out(const fa_linear_spec *s, const fa__plan *p, const sizes *n,
                         int32_t multiprocessors)
 {
@@ -219,6 +227,8 @@ static shares share_out(const fa_linear_spec *s, const fa__plan *p, const sizes 
         h.counter_bytes = fa__divide_up(h.tiles * 4, 256) * 256;
         h.workspace_bytes = h.counter_bytes + h.tiles * h.splits * tile_m * tile_n * 4;
     }
+    if (p->value[LINEAR_ARITHMETIC] == LINEAR_SPLIT_F16)
+        h.workspace_bytes = parts_bytes(n);
     return h;
 }
 
@@ -334,13 +344,35 @@ static fa_status fill_rule(const fa_linear_spec *s, const fa_linear_args *a,
     return FA_OK;
 }
 
+static fa_status refuse_grid(const sizes *n)
+{
+    return fa__fail(FA_ERR_GEOMETRY,
+                    "linear: m = %" PRId64 ", n = %" PRId64
+                    " are over the limits of a grid; launch them in parts",
+                    n->m, n->n);
+}
+
+/* The parts of x and w are made first. */
+static fa_status put_parts_first(const fa_linear_spec *s, const sizes *n, fa__launch *l,
+                                 fa__launch_room *room)
+{
+    const int64_t blocks = fa__divide_up(n->m + n->n, fa__linear_parts_rows(s));
+    if (blocks > FA__MAX_GRID_X)
+        return refuse_grid(n);
+    room->then[0] = *l;
+    room->then[0].then = NULL;
+    *l = (fa__launch){.params = l->params,
+                      .function = 1,
+                      .grid = {(uint32_t)blocks, 1, 1},
+                      .block = {LINEAR_PARTS_THREADS, 1, 1},
+                      .then = &room->then[0]};
+    return FA_OK;
+}
+
 static fa_status set_grid(const fa__plan *p, const sizes *n, const shares *h, fa__launch *l)
 {
     if (h->tiles > FA__MAX_GRID_X)
-        return fa__fail(FA_ERR_GEOMETRY,
-                        "linear: m = %" PRId64 ", n = %" PRId64
-                        " are over the limits of a grid; launch them in parts",
-                        n->m, n->n);
+        return refuse_grid(n);
     l->grid[0] = (uint32_t)h->tiles;
     l->grid[1] = (uint32_t)h->splits;
     l->grid[2] = 1;
@@ -379,5 +411,8 @@ fa_status fa__linear_launch(const fa_spec *spec, const fa__plan *p, int32_t mult
         return status;
     room->params[0] = k;
     l->params = room->params;
-    return set_grid(p, &n, &h, l);
+    status = set_grid(p, &n, &h, l);
+    if (!status && p->value[LINEAR_ARITHMETIC] == LINEAR_SPLIT_F16)
+        status = put_parts_first(s, &n, l, room);
+    return status;
 }

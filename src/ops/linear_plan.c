@@ -40,6 +40,15 @@ static const layout bf16_parts_layouts[] = {
     {16, 32, 1, 2, 2, 9, 42},   {16, 16, 1, 1, 2, 9, 35},
 };
 
+/* float32 as halves that an earlier launch has made. Warps of 64 x 64 read little for what they
+ * multiply, and need all registers: the first line spills except on sm_90 with all sizes baked. */
+static const layout f16_parts_layouts[] = {
+    {256, 128, 4, 2, 1, 4, 100},
+    {128, 128, 2, 4, 1, 4, 85},
+    {128, 64, 4, 2, 1, 4, 65},
+    {64, 64, 2, 2, 1, 4, 50},
+};
+
 static const layout fma_layouts[] = {
     {128, 128, 2, 4, 1, 3, 100}, {64, 128, 2, 2, 1, 3, 90}, {64, 64, 2, 2, 1, 3, 80},
     {32, 64, 2, 2, 1, 4, 60},    {32, 32, 2, 2, 1, 4, 45},  {16, 64, 2, 1, 1, 6, 40},
@@ -56,8 +65,10 @@ typedef struct layouts {
         lines, sizeof(lines) / sizeof(lines)[0]                                                    \
     }
 
-static layouts layouts_of(int arithmetic, bool fp8)
+static layouts layouts_of(const fa_linear_spec *s, int arithmetic, int cc)
 {
+    const bool first_fits = cc / 10 == 9 && s->m && s->n && s->k;
+    const size_t first = first_fits ? 0 : 1; /* of the halves */
     switch (arithmetic) {
     case LINEAR_FMA:
         return TABLE(fma_layouts);
@@ -65,8 +76,11 @@ static layouts layouts_of(int arithmetic, bool fp8)
         return TABLE(tf32_layouts);
     case LINEAR_SPLIT_BF16:
         return TABLE(bf16_parts_layouts);
+    case LINEAR_SPLIT_F16:
+        return (layouts){f16_parts_layouts + first,
+                         sizeof f16_parts_layouts / sizeof f16_parts_layouts[0] - first};
     default:
-        return fp8 ? TABLE(fp8_layouts) : TABLE(half_layouts);
+        return s->operands == FA_LINEAR_E4M3 ? TABLE(fp8_layouts) : TABLE(half_layouts);
     }
 }
 
@@ -77,11 +91,11 @@ static int64_t stage_bytes(const layout *l)
     return ((int64_t)l->tile_m + l->tile_n) * 128;
 }
 
-/* The tile's sums as float32, as SUM_STRIDE in linear_shape.cuh. */
+/* The tile's sums as float32, as SUM_BYTES in linear_shape.cuh. */
 static int64_t sum_bytes(const layout *l)
 {
     const int64_t over = l->tile_n % 32;
-    return (int64_t)l->tile_m * (l->tile_n + 8 + (over ? 32 - over : 0)) * 4;
+    return (int64_t)l->warps_k * l->tile_m * (l->tile_n + 8 + (over ? 32 - over : 0)) * 4;
 }
 
 static int64_t shared_bytes(const layout *l, int64_t stages)
@@ -120,21 +134,31 @@ static int64_t stages_of(const fa_linear_spec *s, const layout *l, const fa__tar
 #define ROTATED_CLOCKS 125     /* of a thread that rotates a sum by a computed angle */
 #define LOADED_EACH_CLOCK 32   /* bytes that a multiprocessor gets from the L2 cache */
 #define JOIN_CLOCKS 2000       /* of blocks that share a tile: they wait for the last of them */
-#define LEAST_STEPS 8 /* tiles of k that a block takes at least, of several that share them */
-#define MOST_ROUNDS 4 /* of blocks that share tiles */
+#define LEAST_STEPS 8      /* tiles of k that a block takes at least, of several that share them */
+#define MOST_ROUNDS 4      /* of blocks that share tiles */
+#define LAUNCH_CLOCKS 4500 /* of one launch more */
 
-/* Multiprocessors of a typical device of the architecture: NVIDIA's white papers. */
-static int64_t multiprocessors_of(int cc)
+/* A typical device of the architecture: multiprocessors, and bytes that memory moves in a clock of
+ * theirs. NVIDIA's white papers. */
+typedef struct typical_device {
+    int cc, multiprocessors, bytes_each_clock;
+} typical_device;
+
+static const typical_device *device_of(int cc)
 {
-    static const struct {
-        int cc, count;
-    } devices[] = {{75, 68},  {80, 108}, {86, 84},   {87, 16},
-                   {89, 128}, {90, 132}, {100, 148}, {120, 170}};
-    int64_t count = devices[0].count;
+    static const typical_device devices[] = {{75, 68, 400},    {80, 108, 1100}, {86, 84, 430},
+                                             {87, 16, 160},    {89, 128, 400},  {90, 132, 2700},
+                                             {100, 148, 4200}, {120, 170, 740}};
+    const typical_device *found = &devices[0];
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
         if (devices[i].cc <= cc)
-            count = devices[i].count;
-    return count;
+            found = &devices[i];
+    return found;
+}
+
+int64_t fa__linear_multiprocessors(int cc)
+{
+    return device_of(cc)->multiprocessors;
 }
 
 /* Multiplications that a multiprocessor does in a clock. */
@@ -143,7 +167,8 @@ static int64_t rate_of(int arithmetic)
     static const int64_t rates[] = {[LINEAR_FMA] = 110,
                                     [LINEAR_WHOLE] = 1300,
                                     [LINEAR_SPLIT_TF32] = 200,
-                                    [LINEAR_SPLIT_BF16] = 190};
+                                    [LINEAR_SPLIT_BF16] = 190,
+                                    [LINEAR_SPLIT_F16] = 260};
     return rates[arithmetic];
 }
 
@@ -198,6 +223,17 @@ static linear_work work_of(const fa_linear_spec *s, const layout *l, int arithme
     return work;
 }
 
+/* Of the launch that makes halves of x and w, if there is one: all of both is read, and as many bytes
+ * are written, at two thirds of the memory's rate. */
+static int64_t parts_clocks(const fa_linear_spec *s, int arithmetic, int cc)
+{
+    const int64_t n = s->n ? s->n : DYNAMIC_N, k = s->k ? s->k : DYNAMIC_K;
+    const int64_t elements = (rows_of(s) + n) * fa__linear_parts_k(k);
+    if (arithmetic != LINEAR_SPLIT_F16)
+        return 0;
+    return elements / device_of(cc)->bytes_each_clock * (2 * 4) * 3 / 2 + LAUNCH_CLOCKS;
+}
+
 /* Clocks of the whole product, with so many blocks to a tile, in so many rounds of blocks. */
 static int64_t clocks_of(const linear_work *w, int64_t splits, int64_t rounds)
 {
@@ -207,6 +243,11 @@ static int64_t clocks_of(const linear_work *w, int64_t splits, int64_t rounds)
     /* Blocks of one multiprocessor overlap what they wait for. */
     return rounds * steps * w->step_clocks + turns * w->finish_clocks + FIXED_CLOCKS +
            (turns - 1) * FIXED_CLOCKS / 4 + join;
+}
+
+int64_t fa__linear_clocks(const linear_work *w, int64_t multiprocessors)
+{
+    return clocks_of(w, 1, fa__divide_up(w->tiles, multiprocessors));
 }
 
 /* --- splits of k --- */
@@ -236,7 +277,7 @@ int64_t fa__linear_splits(const linear_work *w, int64_t multiprocessors)
  * blocks, and they are part of the comparison. With more rows, smaller tiles are compared first. */
 static int64_t cost_of(const fa_linear_spec *s, const linear_work *work, int cc)
 {
-    const int64_t device = multiprocessors_of(cc);
+    const int64_t device = fa__linear_multiprocessors(cc);
     const int64_t splits =
         !s->splits && rows_of(s) <= FEW_ROWS ? fa__linear_splits(work, device) : 1;
     return clocks_of(work, splits, fa__divide_up(work->tiles * splits, device));
@@ -254,6 +295,8 @@ static int arithmetic_of(const fa_linear_spec *s, const fa__target *target)
         return LINEAR_SPLIT_TF32;
     case FA_LINEAR_SPLIT_BF16:
         return LINEAR_SPLIT_BF16;
+    case FA_LINEAR_SPLIT_F16:
+        return LINEAR_SPLIT_F16;
     case FA_LINEAR_AUTO:
         break;
     }
@@ -310,19 +353,21 @@ static const layout *choose(const fa_linear_spec *s, const fa__target *target, i
 }
 
 /* Whether a launch could want several blocks for a tile. */
-static bool may_split(const fa_linear_spec *s, const linear_work *work, int cc)
+static bool may_split(const fa_linear_spec *s, int arithmetic, const linear_work *work, int cc)
 {
+    if (arithmetic == LINEAR_SPLIT_F16)
+        return false;
     if (s->splits)
         return s->splits > 1;
     if (!s->m || !s->n)
         return !s->k || work->k_tiles >= 2 * LEAST_STEPS;
-    return fa__linear_splits(work, multiprocessors_of(cc)) > 1;
+    return fa__linear_splits(work, fa__linear_multiprocessors(cc)) > 1;
 }
 
 static void write_text(fa__plan *p, int64_t cost)
 {
     static const char *const names[] = {"multiply-add", "tensor cores", "tensor cores, split tf32",
-                                        "tensor cores, split bf16"};
+                                        "tensor cores, split bf16", "tensor cores, split f16"};
     fa__buf text = fa__buf_on(p->text, sizeof p->text);
     fa__buf_format(
         &text, "%s, tiles of %d x %d x %d, %d stages, warps %d x %d x %d, stores of %d, ",
@@ -333,18 +378,11 @@ static void write_text(fa__plan *p, int64_t cost)
                    (long long)cost, p->flags.programmatic ? ", programmatic launch" : "");
 }
 
-fa_status fa__linear_plan(const fa_spec *spec, const fa__target *target, fa__plan *p)
+static fa_status plan_as(const fa_linear_spec *s, int arithmetic, const fa__target *target,
+                         uint32_t threads, fa__plan *p)
 {
-    return fa__linear_plan_of(spec, target, 0, p);
-}
-
-fa_status fa__linear_plan_of(const fa_spec *spec, const fa__target *target, uint32_t threads,
-                             fa__plan *p)
-{
-    const fa_linear_spec *s = &spec->linear;
-    const int arithmetic = arithmetic_of(s, target);
     const int64_t tile_k = 128 / fa__linear_operand_bytes(s);
-    const layouts table = layouts_of(arithmetic, s->operands == FA_LINEAR_E4M3);
+    const layouts table = layouts_of(s, arithmetic, target->cc);
     const layout *l = choose(s, target, arithmetic, threads, &table);
     if (!l)
         return refuse_tile(s, &table, target);
@@ -364,10 +402,50 @@ fa_status fa__linear_plan_of(const fa_spec *spec, const fa__target *target, uint
     p->value[LINEAR_STAGES] = (int32_t)stages;
     p->value[LINEAR_VECTOR_WIDTH] =
         (int32_t)fa__power_of_two(fa__linear_dividends(s, s->n), widest);
-    p->value[LINEAR_MAY_SPLIT] = may_split(s, &work, target->cc);
+    p->value[LINEAR_MAY_SPLIT] = may_split(s, arithmetic, &work, target->cc);
     p->value[LINEAR_STEP_CLOCKS] = (int32_t)work.step_clocks;
     p->value[LINEAR_FINISH_CLOCKS] = (int32_t)work.finish_clocks;
     p->value[LINEAR_RESIDENT] = (int32_t)work.resident;
-    write_text(p, cost_of(s, &work, target->cc));
+    write_text(p, cost_of(s, &work, target->cc) + parts_clocks(s, arithmetic, target->cc));
     return FA_OK;
+}
+
+/* --- halves instead of tf32 --- */
+
+/* Clocks of a product of sizes that are baked, as it would be launched. INT64_MAX: it has no layout. */
+static int64_t clocks_as(const fa_linear_spec *s, int arithmetic, const fa__target *target)
+{
+    const layouts table = layouts_of(s, arithmetic, target->cc);
+    const int64_t device = fa__linear_multiprocessors(target->cc);
+    const layout *l = choose(s, target, arithmetic, 0, &table);
+    if (!l)
+        return INT64_MAX;
+    const linear_work work = work_of(s, l, arithmetic, target);
+    const int64_t splits = arithmetic == LINEAR_SPLIT_F16 ? 1 : fa__linear_splits(&work, device);
+    return clocks_of(&work, splits, fa__divide_up(work.tiles * splits, device)) +
+           parts_clocks(s, arithmetic, target->cc);
+}
+
+/* Halves need a workspace whatever the sizes are, so that splits = 1, which promises that there is
+ * none, keeps tf32. */
+static bool takes_halves(const fa_linear_spec *s, const fa__target *target)
+{
+    if (s->arithmetic != FA_LINEAR_AUTO || arithmetic_of(s, target) != LINEAR_SPLIT_TF32 || !s->m ||
+        !s->n || !s->k || s->splits)
+        return false;
+    const int64_t halves = clocks_as(s, LINEAR_SPLIT_F16, target);
+    return halves < clocks_as(s, LINEAR_SPLIT_TF32, target);
+}
+
+fa_status fa__linear_plan(const fa_spec *spec, const fa__target *target, fa__plan *p)
+{
+    const fa_linear_spec *s = &spec->linear;
+    const int arithmetic = takes_halves(s, target) ? LINEAR_SPLIT_F16 : arithmetic_of(s, target);
+    return plan_as(s, arithmetic, target, 0, p);
+}
+
+fa_status fa__linear_plan_of(const fa_spec *spec, const fa__target *target, uint32_t threads,
+                             fa__plan *p)
+{
+    return plan_as(&spec->linear, arithmetic_of(&spec->linear, target), target, threads, p);
 }

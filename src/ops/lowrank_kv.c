@@ -33,13 +33,17 @@ static const fa_param_info parameters[] = {
            "computed from base, or read: cos and sin tables, or an inv_freq vector"),
     CHOICE(position_type, fa__index_names, "of positions"),
     CHOICE(slot_type, fa__index_names, "of slots"),
-    DIMENSION(model_dim, "M", true, INT32_MAX, "elements of a token's activations"),
+    DIMENSION(model_dim, "M", true, LINEAR_MAX_SIZE, "elements of a token's activations"),
     DIMENSION(rank, "R", false, LOWRANK_MAX_RANK, "elements of a token's latent"),
     DIMENSION(heads, "G", true, INT32_MAX, "heads of K and V"),
     DIMENSION(head_dim, "D", true, INT32_MAX, "elements of a head of K, without the rotary part"),
     DIMENSION(head_dim_v, "Dv", false, INT32_MAX, "elements of a head of V; 0: as K"),
     DIMENSION(rope_dim, "Dr", false, LOWRANK_MAX_ROPE_DIM,
               "elements of the rotary part that heads share; 0: there is none"),
+    NUMBER(tile_tokens, NULL, false, 16, 32,
+           "tokens of a block of one launch, 16 or 32; 0: by cost"),
+    NUMBER(shares, NULL, false, 1, 64,
+           "blocks of one launch that share the columns of their tokens; 0: by cost"),
     DIMENSION(batch, "B", true, INT32_MAX, "batches"),
     DIMENSION(seqlen, "S", true, INT32_MAX, "tokens of a batch"),
     {"norm_eps", NULL, FA_PARAM_REAL, MEMBER(norm_eps), false, DBL_MIN, 1, NULL, "0: 1e-6"},
@@ -55,6 +59,11 @@ static fa__rotary rotary_of(fa_lowrank_kv_spec *s)
 
 static fa_status check_form(const fa_lowrank_kv_spec *s)
 {
+    if (s->tile_tokens && s->tile_tokens != 16 && s->tile_tokens != 32)
+        return fa__fail(FA_ERR_VALUE,
+                        "lowrank_kv: tile_tokens = %d; 16 or 32, or 0 for what costs least "
+                        "(fa_lowrank_kv_spec.tile_tokens)",
+                        s->tile_tokens);
     if (!s->rank)
         return fa__fail(FA_ERR_SIZE,
                         "lowrank_kv: rank = 0; it is always baked, 1 to %d "
@@ -125,6 +134,18 @@ static fa_status check_rope(const fa_lowrank_kv_spec *s)
     return FA_OK;
 }
 
+fa_status fa__lowrank_check_columns(const char *where, int64_t heads, int64_t head_dim,
+                                    int64_t head_dim_v)
+{
+    const bool of_v = heads * head_dim <= LINEAR_MAX_SIZE;
+    const int64_t columns = heads * (of_v ? head_dim_v : head_dim);
+    return columns <= LINEAR_MAX_SIZE
+               ? FA_OK
+               : fa__fail(FA_ERR_LIMIT, "lowrank_kv: heads * %s = %lld; at most %d (%s.heads, %s)",
+                          of_v ? "head_dim_v" : "head_dim", (long long)columns, LINEAR_MAX_SIZE,
+                          where, of_v ? "head_dim_v" : "head_dim");
+}
+
 /* What a form does not use is one value: specs that mean the same share a kernel. */
 static void drop_unused(fa_lowrank_kv_spec *s)
 {
@@ -171,6 +192,9 @@ static fa_status validate(fa_spec *spec, const fa__target *target)
     if (status)
         return status;
     fill_defaults(s, target);
+    status = fa__lowrank_check_columns("fa_lowrank_kv_spec", s->heads, s->head_dim, s->head_dim_v);
+    if (status)
+        return status;
     const fa__rotary rotary = rotary_of(s);
     return s->rotation ? fa__rotary_check(&rotary) : FA_OK;
 }
@@ -192,7 +216,9 @@ static void label_sizes(const fa_lowrank_kv_spec *s, fa__buf *label)
                                            {"Dv", own_v ? s->head_dim_v : 0},
                                            {"Dr", s->rope_dim},
                                            {"B", s->batch},
-                                           {"S", s->seqlen}};
+                                           {"S", s->seqlen},
+                                           {"tile_tokens=", s->tile_tokens},
+                                           {"shares=", s->shares}};
     fa__label_numbers(label, dimensions, sizeof dimensions / sizeof dimensions[0]);
 }
 
@@ -224,17 +250,29 @@ static void write_label(fa_lowrank_kv_spec *s, fa__buf *label)
         fa__rotary_label(label, &rotary);
 }
 
-static void write_tiles(const fa__plan *p, fa__buf *source)
+static void write_numbers(fa__buf *source, const int32_t *value, int count)
+{
+    fa__buf_text(source, "{");
+    for (int i = 0; i < count; i++)
+        fa__buf_format(source, "%s%d", i ? ", " : "", value[i]);
+    fa__buf_text(source, "}");
+}
+
+static void write_steps(const fa__plan *p, fa__buf *source)
 {
     lowrank_plan own;
     fa__lowrank_plan_get(p, &own);
-    fa__buf_format(source, "inline constexpr int TILES[%d][%d] = {", FA__MAX_FUNCTIONS,
-                   LOWRANK_TILE_INTS);
+    fa__buf_format(source,
+                   "#include \"fajit/steps.cuh\"\ninline constexpr lowrank_step STEPS[%d] = {",
+                   FA__MAX_FUNCTIONS);
     for (int32_t i = 0; i < own.kernel_count; i++) {
-        const lowrank_tiles *t = &own.kernel[i];
-        fa__buf_format(source, "%s{%d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d}", i ? ", " : "",
-                       t->step, t->rows, t->depth, t->stages, t->down_columns, t->down_m, t->down_n,
-                       t->up_columns, t->up_m, t->up_n, t->smem_bytes);
+        const lowrank_kernel *k = &own.kernel[i];
+        fa__buf_format(source, "%s{%d, %s, ", i ? ", " : "", k->step,
+                       k->is_product ? "true" : "false");
+        if (k->is_product)
+            fa__buf_text(source, "{}, ");
+        write_numbers(source, &k->small.rows, LOWRANK_LAYOUT_INTS);
+        fa__buf_text(source, k->is_product ? "}" : ", {}}");
     }
     fa__buf_text(source, "};\n");
 }
@@ -264,8 +302,7 @@ static void write_prologue(fa_lowrank_kv_spec *s, const fa__plan *p, fa__buf *so
     fa__prologue_int(source, "ROPE_DIM", s->rope_dim);
     fa__prologue_int(source, "ROTATION", (int64_t)s->rotation);
     fa__prologue_bool(source, "ROPE_ONCE", s->rope_once);
-    write_tiles(p, source);
-    fa__prologue_int(source, "BLOCK_THREADS", LOWRANK_THREADS);
+    write_steps(p, source);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(lowrank_params));
     fa__rotary_prologue(source, &rotary);
     fa__prologue_end(source, "lowrank_kv.cu");
@@ -274,7 +311,8 @@ static void write_prologue(fa_lowrank_kv_spec *s, const fa__plan *p, fa__buf *so
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)
 {
     static const char *const entries[FA__MAX_FUNCTIONS] = {
-        "fajit_lowrank_kv<0>", "fajit_lowrank_kv<1>", "fajit_lowrank_kv<2>"};
+        "fajit_lowrank_kv<0>", "fajit_lowrank_kv<1>", "fajit_lowrank_kv<2>", "fajit_lowrank_kv<3>",
+        "fajit_lowrank_kv<4>"};
     fa_lowrank_kv_spec own = spec->lowrank_kv;
     lowrank_plan ways;
     fa__lowrank_plan_get(p, &ways);
@@ -286,7 +324,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
 }
 
 static const size_t param_sizes[] = {sizeof(lowrank_params)};
-_Static_assert(sizeof(lowrank_params) == 480, "lowrank_kv.cu's default says the same");
+_Static_assert(sizeof(lowrank_params) == 496, "lowrank_kv.cu's default says the same");
 _Static_assert(sizeof(lowrank_params) <= sizeof(((fa__launch_room *)0)->block),
                "room for a launch");
 

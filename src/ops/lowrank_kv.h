@@ -1,15 +1,17 @@
-/* What the parts of lowrank_kv share: lowrank_kv.c makes the kernel, lowrank_kv_plan.c lays out its
- * work, lowrank_kv_launch.c launches it, lowrank_kv_arrays.c checks the tensors and arrays of a
- * launch. */
+/* What the parts of lowrank_kv share: lowrank_kv.c makes the kernel, lowrank_kv_plan.c chooses its steps,
+ * lowrank_kv_small.c lays out those of few tokens, lowrank_kv_launch.c launches them,
+ * lowrank_kv_arrays.c checks the tensors and arrays of a launch. */
 #ifndef FA_LOWRANK_KV_H
 #define FA_LOWRANK_KV_H
 
 #include "op.h"
+#include "ops/linear.h"
 #include "ops/rotary.h"
 #include "tensor.h"
 
 #define LOWRANK_THREADS 256
 #define LOWRANK_WARPS 8
+#define LOWRANK_TOKEN_BYTES 56 /* TOKEN_BYTES in lowrank_shape.cuh */
 #define LOWRANK_MAX_ROPE_DIM 1024
 #define LOWRANK_MAX_RANK 65536
 
@@ -20,31 +22,59 @@ static inline int fa__lowrank_policy(const fa_lowrank_kv_spec *s)
     return (int)s->sums - 1; /* the default is filled in */
 }
 
-/* A row of TILES in lowrank_kv.cu, and its step. */
-enum { STEP_WHOLE, STEP_DOWN, STEP_UP };
-typedef struct lowrank_tiles {
-    int32_t step, rows, depth, stages;
-    int32_t down_columns, down_m, down_n;
-    int32_t up_columns, up_m, up_n;
-    int32_t smem_bytes;
-} lowrank_tiles;
-#define LOWRANK_TILE_INTS 11
+/* LOWRANK_... of lowrank_shape.cuh. */
+enum { STEP_WHOLE, STEP_DOWN, STEP_UP, STEP_NORM };
 
-/* What fa__plan.value holds. Kernels are numbered as they are compiled; a way is one of them, or two
- * that run one after another. */
+/* Mirror of lowrank_small in steps.cuh. */
+typedef struct lowrank_small {
+    int32_t rows, depth, stages, ahead, down_columns, up_columns, up_depth, up_stages, shared_bytes;
+} lowrank_small;
+
+/* Mirror of linear_step there. */
+typedef struct lowrank_product {
+    int32_t arithmetic, tile_m, tile_n, stages, warps_m, warps_n, warps_k, vector_width;
+    int32_t shared_bytes;
+} lowrank_product;
+
+#define LOWRANK_LAYOUT_INTS 9 /* of each */
+
+typedef struct lowrank_kernel {
+    int32_t step, is_product;
+    union {
+        lowrank_small small; /* a norm: shared_bytes alone */
+        lowrank_product product;
+    };
+} lowrank_kernel;
+
+static inline uint32_t fa__lowrank_threads(const lowrank_kernel *k)
+{
+    const lowrank_product *p = &k->product;
+    return k->is_product ? 32 * (uint32_t)(p->warps_m * p->warps_n * p->warps_k) : LOWRANK_THREADS;
+}
+
+static inline uint32_t fa__lowrank_shared_bytes(const lowrank_kernel *k)
+{
+    return (uint32_t)(k->is_product ? k->product.shared_bytes : k->small.shared_bytes);
+}
+
+/* What fa__plan.value holds. A way is one kernel, or some that run one after another; ways may have a
+ * kernel in common. Kernels are numbered as they are compiled. */
+#define LOWRANK_MOST_STEPS 3 /* of a way: one product, the norm, the other product */
+
 typedef struct lowrank_way {
-    int32_t first, count; /* kernels; count 0: there is no such way */
+    uint8_t count, kernel[LOWRANK_MOST_STEPS]; /* count 0: there is no such way */
 } lowrank_way;
 
 typedef struct lowrank_plan {
-    lowrank_tiles kernel[FA__MAX_FUNCTIONS];
+    lowrank_kernel kernel[FA__MAX_FUNCTIONS];
     int32_t kernel_count;
     lowrank_way few, many;
     int32_t many_from; /* tokens */
+    int32_t clocks;    /* of the baked tokens; 0: they are dynamic */
 } lowrank_plan;
 _Static_assert(sizeof(lowrank_plan) <= sizeof(((fa__plan *)0)->value), "it is kept there");
 
-/* Mirror of struct rows_of, heads_of and params in lowrank_kv.cu. */
+/* Mirrors of lowrank_rows, lowrank_heads and lowrank_params in lowrank_shape.cuh. */
 typedef struct lowrank_rows {
     uint64_t data;
     int64_t outer, token;
@@ -67,13 +97,13 @@ typedef struct lowrank_params {
     int64_t slot_count;
     uint64_t block_table;
     int64_t block_table_stride;
-    uint64_t cos, sin, inv_freq, errors;
+    uint64_t cos, sin, inv_freq, errors, superseded;
     fa__rotary_rule rule;
     int32_t batch, seqlen, model_dim, heads, head_dim, head_dim_v;
     int32_t position_offset, max_position;
     int32_t entries, pages, max_pages;
     int32_t hidden_bytes, w_down_bytes, w_up_bytes[2], latent_bytes;
-    uint8_t out_pairs[2], latent_pairs, unused[5];
+    int32_t latent_width, out_width[2], unused;
 } lowrank_params;
 
 /* Sizes of a launch, dynamic ones filled in. */
@@ -104,6 +134,12 @@ static inline int64_t fa__lowrank_workspace_row(const fa_lowrank_kv_spec *s)
     return fa__divide_up(s->rank, 8) * 8;
 }
 
+/* Whether the first of two launches tells the second which tokens later ones supersede. */
+static inline bool fa__lowrank_marks(const fa_lowrank_kv_spec *s)
+{
+    return s->to_cache && !s->unique && (s->cache == FA_KV_SLOTS || s->seqlen != 1);
+}
+
 /* Elements from one batch of the block table to the next. */
 static inline int64_t fa__lowrank_table_stride(const fa_lowrank_kv_args *a)
 {
@@ -117,7 +153,8 @@ static inline bool fa__lowrank_has_positions(const fa_lowrank_kv_spec *s,
     return s->to_cache ? s->cache != FA_KV_SLOTS || s->rotation : s->rotation && a->positions;
 }
 
-/* Views of every tensor and array of a launch, checked. The workspace holds the latent, or nothing. */
+/* Views of every tensor and array of a launch, checked. The workspace holds what is between two
+ * launches, or nothing. */
 fa_status fa__lowrank_arrays(const fa_lowrank_kv_spec *s, const fa_args *args,
                              const lowrank_sizes *n, size_t workspace_bytes, lowrank_views *v);
 
@@ -125,10 +162,25 @@ fa_status fa__lowrank_plan_make(const fa_lowrank_kv_spec *s, const fa__target *t
                                 fa__plan *plan);
 void fa__lowrank_plan_get(const fa__plan *plan, lowrank_plan *out);
 
-/* How many column tiles of the last product a block takes, and so the grid's y. */
-int64_t fa__lowrank_slices(const fa_lowrank_kv_spec *s, const lowrank_tiles *t, int64_t row_tiles,
-                           int64_t model_dim, int64_t columns_k, int64_t columns_v,
-                           int32_t multiprocessors);
+/* What a small step works on. */
+typedef struct lowrank_work {
+    int64_t tokens, model_dim;
+    int64_t columns[2]; /* of K, of V */
+} lowrank_work;
+
+/* The layout of a small step for blocks of `rows` tokens and, of the second product, `up_columns`
+ * columns at once. False: shared memory has no room; *out then tells what the least needs. */
+bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
+                           int32_t rows, int32_t up_columns, lowrank_small *out);
+/* How many blocks share the columns of their tokens: the grid's y. */
+/* FA_ERR_LIMIT: more columns of K or of V than a product has. `where`: the struct that says so. */
+fa_status fa__lowrank_check_columns(const char *where, int64_t heads, int64_t head_dim,
+                                    int64_t head_dim_v);
+
+int64_t fa__lowrank_small_shares(const fa_lowrank_kv_spec *s, const lowrank_kernel *kernel,
+                                 const lowrank_work *work, int64_t multiprocessors);
+int64_t fa__lowrank_small_clocks(const fa_lowrank_kv_spec *s, const lowrank_kernel *kernel,
+                                 const lowrank_work *work, int64_t multiprocessors);
 
 fa_status fa__lowrank_launch(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
                              const fa_args *args, fa__launch *launch, fa__launch_room *room);

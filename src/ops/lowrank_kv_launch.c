@@ -25,18 +25,20 @@ static fa_status resolve_sizes(const fa_lowrank_kv_spec *s, const fa_lowrank_kv_
         status = resolve("seqlen", s->seqlen, a->seqlen, &n->seqlen);
     if (!status && n->has_down)
         status = resolve("model_dim", s->model_dim, a->model_dim, &n->model_dim);
+    if (!status && n->model_dim > LINEAR_MAX_SIZE)
+        status = fa__fail(FA_ERR_LIMIT,
+                          "lowrank_kv: model_dim = %" PRId64
+                          "; at most %d (fa_lowrank_kv_args.model_dim)",
+                          n->model_dim, LINEAR_MAX_SIZE);
     if (!status && n->has_up)
         status = resolve("heads", s->heads, a->heads, &n->heads);
     if (!status && n->has_up)
         status = resolve("head_dim", s->head_dim, a->head_dim, &n->head_dim);
     n->head_dim_v = s->head_dim_v ? s->head_dim_v : n->head_dim;
     n->row_k = n->head_dim + (s->rope_once ? 0 : n->rope_dim);
-    if (!status && (n->heads * n->head_dim > INT32_MAX || n->heads * n->head_dim_v > INT32_MAX))
-        status = fa__fail(FA_ERR_LIMIT,
-                          "lowrank_kv: heads * head_dim = %" PRId64
-                          "; at most %d (fa_lowrank_kv_args.heads, head_dim)",
-                          n->heads * n->head_dim, INT32_MAX);
-    return status;
+    return status ? status
+                  : fa__lowrank_check_columns("fa_lowrank_kv_args", n->heads, n->head_dim,
+                                              n->head_dim_v);
 }
 
 static bool is_empty(const lowrank_sizes *n)
@@ -71,6 +73,12 @@ static fa_status resolve_cache(const fa_lowrank_kv_spec *s, const fa_lowrank_kv_
 
 /* --- parameters --- */
 
+/* For what is between two launches: the latent, and a mark for each token behind it. */
+static bool uses_workspace(const fa_lowrank_kv_spec *s, const lowrank_way *way)
+{
+    return s->form == FA_LOWRANK_WHOLE && way->count > 1;
+}
+
 /* Of weights whose columns count through the heads: where heads do not follow one another, an access
  * must not reach over the end of one. */
 static int32_t weight_access(const fa__view *w)
@@ -82,9 +90,12 @@ static int32_t weight_access(const fa__view *w)
     return fa__access_bytes(bits, w->element_bytes);
 }
 
-static bool takes_pairs(const fa__view *out, int64_t row)
+/* Elements of a store to rows that are shared out in runs of `row`. */
+static int32_t store_width(const fa__view *out, int64_t row)
 {
-    return row % 2 == 0 && fa__view_address_bits(out) % (2 * (uint64_t)out->element_bytes) == 0;
+    const uint64_t e = (uint64_t)out->element_bytes;
+    return (int32_t)(fa__power_of_two(fa__view_address_bits(out) | (uint64_t)row * e, 16) /
+                     (int64_t)e);
 }
 
 static lowrank_rows rows_of(const fa__view *v)
@@ -114,20 +125,22 @@ static void fill_products(const fa_lowrank_kv_spec *s, const fa_args *args, cons
             k->w_up[i].head = v->w_up[i]->row;
         k->w_up_bytes[i] = weight_access(v->w_up[i]);
         k->out[i] = heads_of(v->out[i]);
-        k->out_pairs[i] = takes_pairs(v->out[i], i ? n->head_dim_v : n->head_dim);
+        k->out_width[i] = store_width(v->out[i], i ? n->head_dim_v : n->head_dim);
     }
-    if (way->count == 2) {
+    if (uses_workspace(s, way)) {
         const int64_t row = fa__lowrank_workspace_row(s);
         k->latent_in = k->latent_out =
             (lowrank_rows){(uintptr_t)args->workspace, n->seqlen * row, row};
         k->latent_bytes = 16;
-        k->latent_pairs = n->rank % 2 == 0;
+        k->latent_width = (int32_t)fa__power_of_two((uint64_t)n->rank, 16 / e);
+        if (fa__lowrank_marks(s))
+            k->superseded = (uintptr_t)args->workspace + (uint64_t)(n->batch * n->seqlen * row * e);
     } else if (s->form == FA_LOWRANK_UP) {
         k->latent_in = rows_of(v->latent);
         k->latent_bytes = fa__access_bytes(fa__view_address_bits(v->latent), e);
     } else if (s->form == FA_LOWRANK_DOWN) {
         k->latent_out = rows_of(v->latent);
-        k->latent_pairs = takes_pairs(v->latent, n->rank);
+        k->latent_width = store_width(v->latent, n->rank);
     }
 }
 
@@ -169,37 +182,60 @@ static lowrank_way choose_way(const lowrank_plan *p, int64_t tokens)
     return p->few;
 }
 
+/* Blocks of tokens, and those that share the columns of each (x, then y). */
+static void blocks_of(const fa_lowrank_kv_spec *s, const lowrank_kernel *k, const lowrank_sizes *n,
+                      int32_t multiprocessors, int64_t *blocks, int64_t *shares)
+{
+    const int64_t tokens = n->batch * n->seqlen;
+    const lowrank_work w = {
+        tokens, n->model_dim, {n->heads * n->head_dim, n->heads * n->head_dim_v}};
+    *shares = 1;
+    if (k->step == STEP_NORM) {
+        *blocks = fa__divide_up(tokens, LOWRANK_WARPS);
+    } else if (k->is_product) {
+        const int64_t tile_n = k->product.tile_n;
+        *blocks = fa__divide_up(tokens, k->product.tile_m) *
+                  (k->step == STEP_DOWN
+                       ? fa__divide_up(n->rank, tile_n)
+                       : fa__divide_up(w.columns[0], tile_n) + fa__divide_up(w.columns[1], tile_n));
+    } else {
+        *blocks = fa__divide_up(tokens, k->small.rows);
+        *shares = fa__lowrank_small_shares(s, k, &w, multiprocessors);
+    }
+}
+
 static fa_status set_grid(const fa_lowrank_kv_spec *s, const lowrank_plan *p, int32_t kernel,
                           const lowrank_sizes *n, int32_t multiprocessors, fa__launch *l)
 {
-    const lowrank_tiles *t = &p->kernel[kernel];
-    const int64_t blocks = fa__divide_up(n->batch * n->seqlen, t->rows);
-    if (blocks > FA__MAX_GRID_X)
+    const lowrank_kernel *k = &p->kernel[kernel];
+    int64_t blocks, shares;
+    blocks_of(s, k, n, multiprocessors, &blocks, &shares);
+    if (blocks > FA__MAX_GRID_X || (k->is_product && n->batch * n->seqlen > LINEAR_MAX_SIZE))
         return fa__fail(FA_ERR_GEOMETRY,
                         "lowrank_kv: batch * seqlen = %" PRId64
                         " tokens are over the limits of a grid; launch them in parts",
                         n->batch * n->seqlen);
     l->function = (uint32_t)kernel;
     l->grid[0] = (uint32_t)blocks;
-    l->grid[1] = (uint32_t)fa__lowrank_slices(s, t, blocks, n->model_dim, n->heads * n->head_dim,
-                                              n->heads * n->head_dim_v, multiprocessors);
+    l->grid[1] = (uint32_t)shares;
     l->grid[2] = 1;
-    l->block[0] = LOWRANK_THREADS;
+    l->block[0] = fa__lowrank_threads(k);
     l->block[1] = l->block[2] = 1;
-    l->smem_bytes = (uint32_t)t->smem_bytes;
+    l->smem_bytes = fa__lowrank_shared_bytes(k);
     return FA_OK;
 }
 
 static fa_status need_workspace(const fa_lowrank_kv_spec *s, const lowrank_sizes *n, size_t *bytes)
 {
+    const int64_t each = fa__lowrank_workspace_row(s) * fa__lowrank_element_bytes(s) +
+                         (fa__lowrank_marks(s) ? 1 : 0);
     int64_t count = 0;
-    if (__builtin_mul_overflow(n->batch * n->seqlen, fa__lowrank_workspace_row(s), &count) ||
-        count > INT64_C(1) << 54)
+    if (__builtin_mul_overflow(n->batch * n->seqlen, each, &count) || count > INT64_C(1) << 56)
         return fa__fail(FA_ERR_LIMIT,
                         "lowrank_kv: batch * seqlen = %" PRId64
                         " tokens need a workspace outside any address space",
                         n->batch * n->seqlen);
-    *bytes = (size_t)(count * fa__lowrank_element_bytes(s));
+    *bytes = (size_t)count;
     return FA_OK;
 }
 
@@ -212,8 +248,11 @@ fa_status fa__lowrank_workspace(const fa_spec *spec, const fa__plan *plan, int32
     lowrank_sizes n;
     fa__lowrank_plan_get(plan, &p);
     fa_status status = resolve_sizes(s, &args->lowrank_kv, &n);
-    if (status || is_empty(&n) || choose_way(&p, n.batch * n.seqlen).count < 2)
+    if (status || is_empty(&n))
         return status;
+    const lowrank_way way = choose_way(&p, n.batch * n.seqlen);
+    if (!uses_workspace(s, &way))
+        return FA_OK;
     return need_workspace(s, &n, bytes);
 }
 
@@ -221,12 +260,16 @@ static fa_status set_launches(const fa_lowrank_kv_spec *s, const lowrank_plan *p
                               const lowrank_sizes *n, int32_t multiprocessors, fa__launch *l,
                               fa__launch_room *room)
 {
-    fa_status status = set_grid(s, p, way.first, n, multiprocessors, l);
-    if (status || way.count < 2)
-        return status;
-    room->then[0] = (fa__launch){.params = l->params};
-    l->then = &room->then[0];
-    return set_grid(s, p, way.first + 1, n, multiprocessors, &room->then[0]);
+    fa_status status = set_grid(s, p, way.kernel[0], n, multiprocessors, l);
+    for (int32_t i = 1; i < way.count && !status; i++) {
+        fa__launch *then = &room->then[i - 1];
+        *then = (fa__launch){.params = l->params};
+        status = set_grid(s, p, way.kernel[i], n, multiprocessors, then);
+        l->then = &room->then[0];
+        if (i > 1)
+            room->then[i - 2].then = then;
+    }
+    return status;
 }
 
 fa_status fa__lowrank_launch(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
@@ -249,7 +292,7 @@ fa_status fa__lowrank_launch(const fa_spec *spec, const fa__plan *plan, int32_t 
     fa__lowrank_plan_get(plan, &p);
     const lowrank_way way = choose_way(&p, n.batch * n.seqlen);
     status = resolve_cache(s, a, &n);
-    if (!status && way.count == 2)
+    if (!status && uses_workspace(s, &way))
         status = need_workspace(s, &n, &workspace);
     if (!status)
         status = fa__workspace_check("lowrank_kv", args, workspace);

@@ -1,291 +1,311 @@
-/* Laying out the work of lowrank_kv: tiles that fit in shared memory, and which kernels run for how
- * many tokens. Pure: from spec and target alone, so that an offline context plans as a device does. */
+/* Choosing the steps of lowrank_kv: one for all, or one for each product, and which run for how many
+ * tokens. Pure: from spec and target alone, so that an offline context plans as a device does. */
 #include <string.h>
 
 #include "ops/lowrank_kv.h"
 #include "status.h"
 
-static int32_t element_bytes(const fa_lowrank_kv_spec *s)
+/* --- the products as linear lays them out --- */
+
+/* Those of linear.cu's arithmetics that are a policy. */
+static bool is_product_policy(const fa_lowrank_kv_spec *s)
 {
-    return (int32_t)fa__dtype_bytes(s->dtype);
+    const int policy = fa__lowrank_policy(s);
+    return policy == SUMS_SPLIT_TF32 || policy == SUMS_TENSOR;
 }
 
-static int32_t round_up(int32_t n, int32_t step)
+static int32_t columns_of(const fa_lowrank_kv_spec *s, int part)
 {
-    return (n + step - 1) / step * step;
+    const int64_t columns = (int64_t)s->heads * (part ? s->head_dim_v : s->head_dim);
+    return columns > LINEAR_MAX_SIZE ? LINEAR_MAX_SIZE : (int32_t)columns;
 }
 
-static int32_t at_most(int32_t n, int32_t limit)
+/* What a block needs beside linear's: 8 columns more of each row of weights, whose rows are k, and its
+ * tokens. */
+#define MORE_SHARED_BYTES (24 * 1024)
+#define MORE_STAGE_BYTES 1024
+
+static fa_status plan_product(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
+                              int32_t tokens, fa__plan *plan)
 {
-    return n < limit ? n : limit;
+    fa_spec spec = FA_SPEC_INIT(FA_OP_LINEAR);
+    fa__target beside = *target;
+    const bool down = step == STEP_DOWN;
+    const int64_t both = (int64_t)columns_of(s, 0) + columns_of(s, 1);
+    const int32_t n = both > LINEAR_MAX_SIZE ? LINEAR_MAX_SIZE : (int32_t)both;
+    spec.linear = (fa_linear_spec){.dtype = s->dtype,
+                                   .m = tokens,
+                                   .n = down ? s->rank : n,
+                                   .k = down ? s->model_dim : s->rank,
+                                   .splits = 1};
+    beside.smem_optin -= MORE_SHARED_BYTES;
+    return fa__linear_plan_of(&spec, &beside, 0, plan);
 }
 
-/* --- shared memory: the same sums as struct tiles in lowrank_kv.cu --- */
-
-static int32_t padded_b(int32_t columns)
+static lowrank_product product_of(const fa_lowrank_kv_spec *s, int32_t step, const fa__plan *plan)
 {
-    return columns % 16 ? columns : columns + 8;
-}
-
-static int64_t smem_bytes(const fa_lowrank_kv_spec *s, const lowrank_tiles *t)
-{
-    const int64_t element = element_bytes(s), pad = 16 / element;
-    const bool has_down = t->step != STEP_UP, has_up = t->step != STEP_DOWN;
-    const bool first_of_two = s->form == FA_LOWRANK_WHOLE && t->step == STEP_DOWN;
-    const int64_t latent_row = round_up(s->rank, 16) + pad;
-    int64_t bytes = 40 * (int64_t)t->rows, stage = 0;
-    if (has_up || (s->norm && !first_of_two))
-        bytes += t->rows * latent_row * element;
-    if (has_down) {
-        const int64_t parts = LOWRANK_WARPS / (t->down_m * t->down_n);
-        const int64_t sum = fa__lowrank_policy(s) == SUMS_DOUBLE ? 8 : 4;
-        const int64_t row = padded_b(t->down_columns);
-        bytes += parts > 1 ? parts * t->rows * row * sum : 0;
-        stage = (t->rows * (t->depth + pad) + t->depth * row) * element;
-    }
-    if (has_up) {
-        const int64_t up = t->depth * (int64_t)padded_b(t->up_columns) * element;
-        stage = up > stage ? up : stage;
-    }
-    return bytes + t->stages * stage;
-}
-
-/* --- tiles --- */
-
-/* Warps for rows x columns: as square a share for each as there is. */
-static void share(int32_t rows, int32_t columns, int32_t *m, int32_t *n)
-{
-    *m = rows >= 128 && columns <= 64 ? 4 : rows >= 32 ? 2 : 1;
-    *n = LOWRANK_WARPS / *m;
-}
-
-/* Blocks of 16 tokens: all warps work on the depth of the first product, so that as little as can be
- * is waited for; blocks of more: on their own rows and columns. */
-static lowrank_tiles make_tiles(const fa_lowrank_kv_spec *s, int32_t step, int32_t rows,
-                                int32_t depth, int32_t stages)
-{
-    const bool halves = fa__lowrank_policy(s) == SUMS_TENSOR;
-    lowrank_tiles t = {.step = step, .rows = rows, .depth = depth, .stages = stages};
-    if (step != STEP_UP && rows == 16) {
-        t.down_columns = at_most(round_up(s->rank, 16), 64);
-        t.down_m = 1;
-        t.down_n = 2;
-    } else if (step != STEP_UP) {
-        t.down_columns = halves && s->rank > 64 && step == STEP_DOWN ? 128 : 64;
-        share(rows, t.down_columns, &t.down_m, &t.down_n);
-    }
-    if (step != STEP_DOWN) {
-        t.up_columns = halves && rows > 16 ? 128 : 64;
-        share(rows, t.up_columns, &t.up_m, &t.up_n);
-    }
-    return t;
-}
-
-/* The first of the tiles below that fit, from the largest down. */
-static bool fit_tiles(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
-                      int32_t most_rows, lowrank_tiles *t, int64_t *least)
-{
-    const int32_t least_depth = fa__lowrank_policy(s) == SUMS_TENSOR ? 64 : 32;
-    for (int32_t rows = most_rows; rows >= 16; rows /= 2)
-        for (int32_t depth = 64; depth >= (rows == 16 ? least_depth : 32); depth /= 2)
-            for (int32_t stages = rows == 16 ? 6 : 3; stages >= 2; stages--) {
-                if (rows > 16 && depth == 64 && element_bytes(s) == 4)
-                    continue; /* more than its registers can be fed from */
-                *t = make_tiles(s, step, rows, depth, stages);
-                *least = smem_bytes(s, t);
-                if (*least > (int64_t)target->smem_optin)
-                    continue;
-                t->smem_bytes = (int32_t)*least;
-                return true;
-            }
-    return false;
-}
-
-/* --- cost --- */
-
-/* A nominal device of each architecture: plans must not depend on the one at hand. */
-static int32_t nominal_multiprocessors(int cc)
-{
-    return cc >= 120   ? 170
-           : cc >= 100 ? 148
-           : cc >= 90  ? 132
-           : cc >= 89  ? 128
-           : cc >= 86  ? 84
-                       : 108;
-}
-
-/* Multiply-adds a nanosecond of one multiprocessor at full tiles: about half of what the data sheet
- * of an H200 says, which is what mma.sync and plain arithmetic reach. */
-static double multiply_rate(const fa_lowrank_kv_spec *s)
-{
-    static const double rates[] = {
-        [SUMS_CHUNKED] = 127, [SUMS_SPLIT_TF32] = 350, [SUMS_TF32] = 1000,
-        [SUMS_DOUBLE] = 64,   [SUMS_TENSOR] = 2000,    [SUMS_TREE] = 95};
-    return rates[fa__lowrank_policy(s)];
-}
-
-#define LOAD_RATE 40.0      /* bytes a nanosecond from L2 into one multiprocessor */
-#define SHARED_RATE 0.45    /* of that, when all of them load at once */
-#define SMALL_TILE_RATE 0.5 /* of multiply_rate, in blocks of 16 tokens */
-#define LAUNCH_NS 2500.0    /* of a kernel: its start, its first loads, its end */
-
-/* Nanoseconds of one block: what it multiplies, and what it loads. */
-static void block_cost(const fa_lowrank_kv_spec *s, const lowrank_tiles *t, int64_t model_dim,
-                       int64_t down_columns, int64_t up_columns, double *multiply, double *load)
-{
-    const double rows = t->rows, rank = s->rank, m = (double)model_dim;
-    const double passes =
-        t->step == STEP_UP ? 0 : (double)fa__divide_up(down_columns, t->down_columns);
-    const double rate = multiply_rate(s) * (t->rows == 16 ? SMALL_TILE_RATE : 1);
-    double products = rows * rank * (double)up_columns;
-    double elements = rank * (double)up_columns;
-    if (t->step == STEP_UP)
-        elements += rows * rank;
-    products += passes * t->down_columns * rows * m;
-    elements += passes * m * (rows + t->down_columns);
-    *multiply = products / rate;
-    *load = elements * element_bytes(s) / LOAD_RATE;
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static double step_cost(const fa_lowrank_kv_spec *s, const lowrank_tiles *t, int64_t row_tiles,
-                        int64_t slices, int64_t model_dim, int64_t up_tiles,
-                        int32_t multiprocessors)
-{
-    const bool split_down = t->step == STEP_DOWN && (s->form == FA_LOWRANK_WHOLE || !s->norm);
-    const int64_t down = split_down ? t->down_columns : s->rank;
-    const int64_t up = t->step == STEP_DOWN ? 0 : fa__divide_up(up_tiles, slices) * t->up_columns;
-    double multiply, load;
-    block_cost(s, t, model_dim, down, up, &multiply, &load);
-    const double blocks = (double)(row_tiles * slices);
-    const double waves = (double)fa__divide_up(row_tiles * slices, multiprocessors);
-    return larger(waves * larger(multiply, load), blocks * load / (SHARED_RATE * multiprocessors));
-}
-
-int64_t fa__lowrank_slices(const fa_lowrank_kv_spec *s, const lowrank_tiles *t, int64_t row_tiles,
-                           int64_t model_dim, int64_t columns_k, int64_t columns_v,
-                           int32_t multiprocessors)
-{
-    if (t->step == STEP_DOWN)
-        return s->norm && s->form == FA_LOWRANK_DOWN ? 1 : fa__divide_up(s->rank, t->down_columns);
-    const int64_t tiles =
-        fa__divide_up(columns_k, t->up_columns) + fa__divide_up(columns_v, t->up_columns);
-    int64_t best = 1;
-    double best_cost = 0;
-    for (int64_t slices = 1; slices <= tiles && slices <= 64; slices++) {
-        const double cost = step_cost(s, t, row_tiles, slices, model_dim, tiles, multiprocessors);
-        if (slices == 1 || cost < best_cost * 0.98) {
-            best = slices;
-            best_cost = cost;
-        }
-    }
-    return best;
-}
-
-static double way_cost(const fa_lowrank_kv_spec *s, const lowrank_plan *p, lowrank_way way,
-                       int64_t tokens, int32_t multiprocessors)
-{
-    const int64_t model_dim = s->model_dim ? s->model_dim : 2048;
-    const int64_t heads = s->heads ? s->heads : 8;
-    const int64_t k = heads * (s->head_dim ? s->head_dim : 128);
-    const int64_t v = heads * (s->head_dim_v ? s->head_dim_v : 128);
-    double ns = 0;
-    for (int32_t i = 0; i < way.count; i++) {
-        const lowrank_tiles *t = &p->kernel[way.first + i];
-        const int64_t rows = fa__divide_up(tokens, t->rows);
-        const int64_t slices = fa__lowrank_slices(s, t, rows, model_dim, k, v, multiprocessors);
-        const int64_t tiles = t->step == STEP_DOWN ? 0
-                                                   : fa__divide_up(k, t->up_columns) +
-                                                         fa__divide_up(v, t->up_columns);
-        ns += LAUNCH_NS + step_cost(s, t, rows, slices, model_dim, tiles, multiprocessors);
-    }
-    return ns;
+    const int32_t *v = plan->value;
+    const uint64_t rows =
+        step == STEP_DOWN ? (uint64_t)s->rank : (uint64_t)s->head_dim | (uint64_t)s->head_dim_v;
+    const int32_t sums = (int32_t)plan->smem_dynamic_bytes,
+                  ring = v[LINEAR_STAGES] *
+                         ((v[LINEAR_TILE_M] + v[LINEAR_TILE_N]) * 128 + MORE_STAGE_BYTES);
+    return (lowrank_product){
+        .arithmetic = v[LINEAR_ARITHMETIC],
+        .tile_m = v[LINEAR_TILE_M],
+        .tile_n = v[LINEAR_TILE_N],
+        .stages = v[LINEAR_STAGES],
+        .warps_m = v[LINEAR_WARPS_M],
+        .warps_n = v[LINEAR_WARPS_N],
+        .warps_k = v[LINEAR_WARPS_K],
+        .vector_width = (int32_t)fa__power_of_two(rows, 16 / (int64_t)fa__dtype_bytes(s->dtype)),
+        .shared_bytes = (ring > sums ? ring : sums) + v[LINEAR_TILE_M] * LOWRANK_TOKEN_BYTES};
 }
 
 /* --- ways --- */
 
-static fa_status add_kernel(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
-                            int32_t rows, lowrank_plan *p, lowrank_way *way)
+#define FEW_TOKENS 16 /* a step of decoding: what a kernel for any number of them has a way for */
+#define NORM_WARPS 8  /* as lowrank_kv.cu */
+
+/* Kernels that do all of a launch, one after another. */
+typedef struct draft {
+    lowrank_kernel kernel[LOWRANK_MOST_STEPS];
+    fa__plan product[LOWRANK_MOST_STEPS]; /* of those that are products */
+    int32_t count;                        /* 0: there is no such way */
+} draft;
+
+static fa_status add_product(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
+                             int32_t step, int32_t tokens)
 {
-    int64_t least = 0;
-    if (!way->count)
-        way->first = p->kernel_count;
-    if (!fit_tiles(s, target, step, rows, &p->kernel[p->kernel_count], &least))
-        return fa__fail(FA_ERR_SHARED_MEMORY,
-                        "lowrank_kv: rank = %d with %s needs %lld bytes of shared memory for 16 "
-                        "tokens; a block on %s can have %u (fa_lowrank_kv_spec.rank)",
-                        s->rank, fa__dtype_name(s->dtype), (long long)least, target->arch,
-                        target->smem_optin);
-    p->kernel_count++;
-    way->count++;
+    fa__plan *plan = &d->product[d->count];
+    const fa_status status = plan_product(s, target, step, tokens, plan);
+    if (status)
+        return status;
+    d->kernel[d->count++] =
+        (lowrank_kernel){.step = step, .is_product = 1, .product = product_of(s, step, plan)};
     return FA_OK;
 }
 
-/* Of few tokens in blocks of 16; of many in large ones. */
-static fa_status add_ways(const fa_lowrank_kv_spec *s, const fa__target *target, lowrank_plan *p)
+/* 32 bytes of a row of w_up for each warp. */
+static int32_t widest(const fa_lowrank_kv_spec *s)
 {
-    const int32_t step = (int32_t)s->form;
-    const bool whole = s->form == FA_LOWRANK_WHOLE;
-    lowrank_tiles small;
-    int64_t least = 0;
-    const bool fits = fit_tiles(s, target, step, 16, &small, &least);
-    const bool two = whole && (s->plan == FA_LOWRANK_TWO_LAUNCHES ||
-                               (s->plan == FA_LOWRANK_AUTO && (s->rank > 128 || !fits)));
-    const bool norms = s->form == FA_LOWRANK_DOWN && s->norm;
+    return s->dtype == FA_F32 ? 64 : 128;
+}
+
+static fa_status add_small(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
+                           int32_t step, int32_t rows)
+{
+    lowrank_small small;
+    if (!fa__lowrank_small_fit(s, target, step, rows, widest(s), &small))
+        return fa__fail(FA_ERR_SHARED_MEMORY,
+                        "lowrank_kv: rank = %d with %s needs %d bytes of shared memory for %d "
+                        "tokens; a block on %s can have %u (fa_lowrank_kv_spec.rank, plan)",
+                        s->rank, fa__dtype_name(s->dtype), small.shared_bytes, rows, target->arch,
+                        target->smem_optin);
+    d->kernel[d->count++] = (lowrank_kernel){.step = step, .small = small};
+    return FA_OK;
+}
+
+/* One product, of any policy. */
+static fa_status add_step(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
+                          int32_t step, int32_t tokens)
+{
+    if (is_product_policy(s))
+        return add_product(s, target, d, step, tokens);
+    return add_small(s, target, d, step, s->tile_tokens ? s->tile_tokens : 16);
+}
+
+/* Each of the form's steps by itself, laid out for so many tokens; 0: for many. */
+static fa_status add_steps(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
+                           int32_t tokens)
+{
     fa_status status = FA_OK;
-    if (!two || (s->plan == FA_LOWRANK_AUTO && fits))
-        status = add_kernel(s, target, step, 16, p, &p->few);
-    if (status == FA_OK && two) {
-        status = add_kernel(s, target, STEP_DOWN, 128, p, &p->many);
-        if (status == FA_OK)
-            status = add_kernel(s, target, STEP_UP, element_bytes(s) == 4 ? 64 : 128, p, &p->many);
-    } else if (status == FA_OK) {
-        status = add_kernel(s, target, step, whole || norms || element_bytes(s) == 4 ? 64 : 128, p,
-                            &p->many);
-    }
+    if (s->form != FA_LOWRANK_UP)
+        status = add_step(s, target, d, STEP_DOWN, tokens);
+    if (!status && s->norm)
+        d->kernel[d->count++] = (lowrank_kernel){
+            .step = STEP_NORM, .small = {.shared_bytes = NORM_WARPS * LOWRANK_TOKEN_BYTES}};
+    if (!status && s->form != FA_LOWRANK_DOWN)
+        status = add_step(s, target, d, STEP_UP, tokens);
     return status;
 }
 
-/* Keeps the kernels of one way alone. */
-static void keep(lowrank_plan *p, lowrank_way *kept, lowrank_way *dropped)
+/* --- cost --- */
+
+/* Measured on an H200. */
+#define LAUNCH_CLOCKS 1500 /* of a kernel behind another; the norm takes little more */
+#define HALVES_PERCENT 150 /* of what linear takes with 16 bits: here rows of weights are k */
+
+static lowrank_work work_of(const fa_lowrank_kv_spec *s, int64_t tokens)
 {
-    lowrank_tiles kernel[FA__MAX_FUNCTIONS] = {{0}};
-    memcpy(kernel, &p->kernel[kept->first], (size_t)kept->count * sizeof kernel[0]);
-    memcpy(p->kernel, kernel, sizeof kernel);
-    p->kernel_count = kept->count;
-    kept->first = 0;
-    *dropped = (lowrank_way){0};
+    const int64_t heads = s->heads ? s->heads : 8;
+    return (lowrank_work){.tokens = tokens,
+                          .model_dim = s->model_dim ? s->model_dim : 2048,
+                          .columns = {heads * (s->head_dim ? s->head_dim : 128),
+                                      heads * (s->head_dim_v ? s->head_dim_v : 128)}};
 }
 
-/* Number of tokens from which they cost less the other way: a power of two. */
-static int32_t crossover(const fa_lowrank_kv_spec *s, const fa__target *target,
-                         const lowrank_plan *p)
+static int64_t product_clocks(const fa_lowrank_kv_spec *s, const fa__plan *plan, int32_t step,
+                              const lowrank_work *w, int64_t multiprocessors)
 {
-    const int32_t multiprocessors = nominal_multiprocessors(target->cc);
+    const bool down = step == STEP_DOWN;
+    const int64_t tile_n = plan->value[LINEAR_TILE_N];
+    const int64_t columns =
+        down ? fa__divide_up(s->rank, tile_n)
+             : fa__divide_up(w->columns[0], tile_n) + fa__divide_up(w->columns[1], tile_n);
+    const int32_t percent = s->dtype == FA_F32 ? 100 : HALVES_PERCENT;
+    const linear_work work = {
+        .tiles = fa__divide_up(w->tokens, plan->value[LINEAR_TILE_M]) * columns,
+        .k_tiles = fa__divide_up(down ? w->model_dim : s->rank, plan->value[LINEAR_TILE_K]),
+        .sums = plan->value[LINEAR_TILE_M] * tile_n,
+        .step_clocks = plan->value[LINEAR_STEP_CLOCKS] * percent / 100,
+        .finish_clocks = plan->value[LINEAR_FINISH_CLOCKS] * percent / 100,
+        .resident = plan->value[LINEAR_RESIDENT]};
+    return fa__linear_clocks(&work, multiprocessors);
+}
+
+static int64_t draft_clocks(const fa_lowrank_kv_spec *s, const fa__target *target, const draft *d,
+                            int64_t tokens)
+{
+    const int64_t multiprocessors = fa__linear_multiprocessors(target->cc);
+    const lowrank_work w = work_of(s, tokens);
+    int64_t clocks = (d->count - 1) * LAUNCH_CLOCKS;
+    for (int32_t i = 0; i < d->count; i++) {
+        const lowrank_kernel *k = &d->kernel[i];
+        if (k->is_product)
+            clocks += product_clocks(s, &d->product[i], k->step, &w, multiprocessors);
+        else if (k->step != STEP_NORM)
+            clocks += fa__lowrank_small_clocks(s, k, &w, multiprocessors);
+    }
+    return clocks;
+}
+
+/* --- choosing --- */
+
+/* Blocks of 16 tokens or of 32, and of 16 bits, of 64 columns or of 128: what costs least. Of any number
+ * of tokens, 16 and the widest. */
+static fa_status add_whole(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
+                           int64_t tokens)
+{
+    fa_status status = add_small(s, target, d, STEP_WHOLE, s->tile_tokens ? s->tile_tokens : 16);
+    if (status || !tokens)
+        return status;
+    draft other = *d;
+    for (int32_t rows = 16; rows <= 32; rows += 16)
+        for (int32_t columns = 64; columns <= widest(s); columns *= 2) {
+            if ((s->tile_tokens && rows != s->tile_tokens) ||
+                !fa__lowrank_small_fit(s, target, STEP_WHOLE, rows, columns,
+                                       &other.kernel[0].small))
+                continue;
+            if (draft_clocks(s, target, &other, tokens) < draft_clocks(s, target, d, tokens))
+                *d = other;
+        }
+    return FA_OK;
+}
+
+static int32_t baked_tokens(const fa_lowrank_kv_spec *s)
+{
+    const int64_t tokens = (int64_t)s->batch * s->seqlen;
+    return tokens > LINEAR_MAX_SIZE ? LINEAR_MAX_SIZE : (int32_t)tokens;
+}
+
+static bool whole_fits(const fa_lowrank_kv_spec *s, const fa__target *target)
+{
+    lowrank_small small;
+    return fa__lowrank_small_fit(s, target, STEP_WHOLE, s->tile_tokens ? s->tile_tokens : 16,
+                                 widest(s), &small);
+}
+
+/* Drafts of all ways there are. `steps` that are the same as those of many tokens are none. */
+typedef struct drafts {
+    draft whole, steps, many;
+} drafts;
+
+static fa_status make_drafts(const fa_lowrank_kv_spec *s, const fa__target *target, drafts *d)
+{
+    const int32_t tokens = baked_tokens(s);
+    const bool products = is_product_policy(s);
+    const bool one =
+        s->form == FA_LOWRANK_WHOLE &&
+        (s->plan == FA_LOWRANK_ONE_LAUNCH || (s->plan == FA_LOWRANK_AUTO && whole_fits(s, target)));
+    const bool forced = s->tile_tokens || s->shares; /* which are of one launch */
+    const bool two = s->plan == FA_LOWRANK_TWO_LAUNCHES ||
+                     (s->plan == FA_LOWRANK_AUTO && (!one || (products && !forced)));
+    fa_status status = FA_OK;
+    if (one)
+        status = add_whole(s, target, &d->whole, tokens);
+    if (!status && two)
+        status = add_steps(s, target, &d->many, tokens);
+    if (!status && two && products && !tokens)
+        status = add_steps(s, target, &d->steps, FEW_TOKENS);
+    if (memcmp(d->steps.kernel, d->many.kernel, sizeof d->many.kernel) == 0)
+        d->steps.count = 0;
+    return status;
+}
+
+/* Number of tokens from which they cost less the other way: a power of two. 0: none. */
+static int32_t crossover(const fa_lowrank_kv_spec *s, const fa__target *target, const draft *few,
+                         const draft *many)
+{
     int32_t tokens = 1 << 20;
-    while (tokens > 1 && way_cost(s, p, p->many, tokens / 2, multiprocessors) <
-                             way_cost(s, p, p->few, tokens / 2, multiprocessors))
+    while (tokens && draft_clocks(s, target, many, tokens) < draft_clocks(s, target, few, tokens))
         tokens /= 2;
-    return tokens;
+    return tokens == 1 << 20 ? 0 : tokens ? 2 * tokens : 1;
 }
 
-static void choose_way(const fa_lowrank_kv_spec *s, const fa__target *target, lowrank_plan *p)
+/* Adds the kernels of a draft to the plan, but for a norm that is there. */
+static lowrank_way put(const draft *d, lowrank_plan *p)
 {
-    if (!p->few.count)
-        return;
-    p->many_from = crossover(s, target, p);
-    const int64_t tokens = (int64_t)s->batch * s->seqlen; /* 0: known at launch */
-    if (!tokens && p->many_from > 1)
-        return;
-    if (tokens && tokens < p->many_from)
-        keep(p, &p->few, &p->many);
+    lowrank_way way = {.count = (uint8_t)d->count};
+    for (int32_t i = 0; i < d->count; i++) {
+        int32_t at = d->kernel[i].step == STEP_NORM ? 0 : p->kernel_count;
+        while (at < p->kernel_count && p->kernel[at].step != STEP_NORM)
+            at++;
+        if (at == p->kernel_count)
+            p->kernel[p->kernel_count++] = d->kernel[i];
+        way.kernel[i] = (uint8_t)at;
+    }
+    return way;
+}
+
+/* Of baked tokens, the way that costs least. */
+static void choose_for(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t tokens,
+                       const drafts *d, lowrank_plan *p)
+{
+    const int64_t one = d->whole.count ? draft_clocks(s, target, &d->whole, tokens) : INT64_MAX,
+                  two = d->many.count ? draft_clocks(s, target, &d->many, tokens) : INT64_MAX;
+    if (one <= two)
+        p->few = put(&d->whole, p);
     else
-        keep(p, &p->many, &p->few);
-    p->many_from = 0;
+        p->many = put(&d->many, p);
+    const int64_t least = one < two ? one : two;
+    p->clocks = least < INT32_MAX ? (int32_t)least : INT32_MAX;
+}
+
+/* Whether one launch, which needs no workspace, is for few tokens: unless products of their own take
+ * three quarters of its time at most, or those of many tokens never take more. */
+static bool whole_is_for_few(const fa_lowrank_kv_spec *s, const fa__target *target, const drafts *d)
+{
+    if (!d->whole.count || !d->steps.count)
+        return d->whole.count > 0;
+    return 4 * draft_clocks(s, target, &d->steps, FEW_TOKENS) >
+               3 * draft_clocks(s, target, &d->whole, FEW_TOKENS) &&
+           crossover(s, target, &d->whole, &d->many) != 1;
+}
+
+/* Of any number, one for few and one for many. */
+static void choose(const fa_lowrank_kv_spec *s, const fa__target *target, const drafts *d,
+                   lowrank_plan *p)
+{
+    const draft *few = whole_is_for_few(s, target, d) ? &d->whole : &d->steps;
+    if (few->count && d->many.count)
+        p->many_from = crossover(s, target, few, &d->many);
+    if (few->count && p->many_from != 1)
+        p->few = put(few, p);
+    if (d->many.count && (p->many_from || !few->count))
+        p->many = put(&d->many, p);
+    if (!p->few.count)
+        p->many_from = 0;
 }
 
 /* --- text --- */
@@ -295,15 +315,25 @@ static const char *const policy_text[] = {"chunked f32", "split tf32",   "tf32",
 
 static void describe_way(const lowrank_plan *p, lowrank_way way, fa__buf *text)
 {
-    fa__buf_text(text, way.count == 2 ? "two launches" : "one launch");
+    static const char *const counts[] = {"", "one launch", "two launches", "three launches"};
+    fa__buf_text(text, counts[way.count]);
     for (int32_t i = 0; i < way.count; i++) {
-        const lowrank_tiles *t = &p->kernel[way.first + i];
-        fa__buf_format(text, "%s %dx%dx%d", i ? "," : "", t->rows,
-                       t->step == STEP_DOWN ? t->down_columns : t->up_columns, t->depth);
+        const lowrank_kernel *k = &p->kernel[way.kernel[i]];
+        if (i)
+            fa__buf_text(text, ",");
+        if (k->is_product)
+            fa__buf_format(text, " %dx%d", k->product.tile_m, k->product.tile_n);
+        else if (k->step == STEP_NORM)
+            fa__buf_text(text, " norm");
+        else
+            fa__buf_format(text, " %d tokens x %d columns, %d stages%s", k->small.rows,
+                           k->step == STEP_DOWN ? k->small.down_columns : k->small.up_columns,
+                           k->small.stages, k->small.ahead > k->small.stages ? " at once" : "");
     }
 }
 
-/* "split tf32, one launch 16x64x64, from 2048 tokens on two launches ...". */
+/* "split tf32, one launch 16 tokens x 64 columns, 2 stages at once, from 4096 tokens on two launches
+ * 32x32, 128x64". */
 static void describe(const fa_lowrank_kv_spec *s, const lowrank_plan *p, bool programmatic,
                      fa__buf *text)
 {
@@ -314,8 +344,9 @@ static void describe(const fa_lowrank_kv_spec *s, const lowrank_plan *p, bool pr
         fa__buf_format(text, ", from %d tokens on ", p->many_from);
     if (p->many.count)
         describe_way(p, p->many, text);
-    fa__buf_format(text, ", %d threads%s", LOWRANK_THREADS,
-                   programmatic ? ", programmatic launch" : "");
+    if (p->clocks)
+        fa__buf_format(text, ", cost %d", p->clocks);
+    fa__buf_text(text, programmatic ? ", programmatic launch" : "");
 }
 
 void fa__lowrank_plan_get(const fa__plan *plan, lowrank_plan *out)
@@ -323,19 +354,33 @@ void fa__lowrank_plan_get(const fa__plan *plan, lowrank_plan *out)
     memcpy(out, plan->value, sizeof *out);
 }
 
+static void set_limits(const lowrank_plan *p, fa__plan *plan)
+{
+    for (int32_t i = 0; i < p->kernel_count; i++) {
+        const lowrank_kernel *k = &p->kernel[i];
+        const uint32_t threads = fa__lowrank_threads(k), bytes = fa__lowrank_shared_bytes(k);
+        if (bytes > plan->smem_dynamic_bytes)
+            plan->smem_dynamic_bytes = bytes;
+        if (threads > plan->block_threads)
+            plan->block_threads = threads;
+    }
+}
+
 fa_status fa__lowrank_plan_make(const fa_lowrank_kv_spec *s, const fa__target *target,
                                 fa__plan *plan)
 {
     lowrank_plan p;
+    drafts d;
     memset(&p, 0, sizeof p);
-    fa_status status = add_ways(s, target, &p);
+    memset(&d, 0, sizeof d);
+    const fa_status status = make_drafts(s, target, &d);
     if (status)
         return status;
-    choose_way(s, target, &p);
-    for (int32_t i = 0; i < p.kernel_count; i++)
-        if ((uint32_t)p.kernel[i].smem_bytes > plan->smem_dynamic_bytes)
-            plan->smem_dynamic_bytes = (uint32_t)p.kernel[i].smem_bytes;
-    plan->block_threads = LOWRANK_THREADS;
+    if (baked_tokens(s))
+        choose_for(s, target, baked_tokens(s), &d, &p);
+    else
+        choose(s, target, &d, &p);
+    set_limits(&p, plan);
     plan->flags.programmatic = target->cc >= 90; /* lowrank_kv.cu waits for its predecessor */
     memcpy(plan->value, &p, sizeof p);
     fa__buf text = fa__buf_on(plan->text, sizeof plan->text);
