@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 TEST = re.compile(r"^Test\(\s*(\w+)\s*,\s*(\w+)", re.MULTILINE)
-TAGS = re.compile(r"F\d+(?=_)")
-ROW = re.compile(r"^\| (F\d+) \| (.*?) \| .*\|$")
+TAGS = re.compile(r"(?:^|(?<=_))[FK]\d+(?=_)")
+ROW = re.compile(r"^\| ([FK]\d+) \| (.*?) \| .*\|$")
 
 
 def tests_by_tag(folder):

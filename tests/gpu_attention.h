@@ -4,15 +4,9 @@
 
 #include <math.h>
 
+#include "attention_spec.h"
 #include "gpu_case.h"
 #include "oracle/attention.h"
-
-static inline fa_spec attention_spec(fa_attention_spec attention)
-{
-    fa_spec spec = FA_SPEC_INIT(FA_OP_ATTENTION);
-    spec.attention = attention;
-    return spec;
-}
 
 /* The spec with these sizes baked: what a case is made of. */
 static inline fa_attention_spec attention_sized(fa_attention_spec spec, int batch, int heads_q,

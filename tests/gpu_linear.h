@@ -2,6 +2,8 @@
 #ifndef GPU_LINEAR_H
 #define GPU_LINEAR_H
 
+#include <math.h>
+
 #include "gpu_case.h"
 #include "linear_spec.h"
 #include "oracle/linear.h"
@@ -11,6 +13,14 @@ static inline fa_linear_spec linear_sized(fa_linear_spec spec, int m, int n, int
     spec.m = m;
     spec.n = n;
     spec.k = k;
+    return spec;
+}
+
+/* In the smallest tiles that this and the other arithmetics have, each with all of its k. */
+static inline fa_linear_spec small_tiles(fa_linear_spec spec)
+{
+    spec.tile_m = spec.tile_n = spec.arithmetic == FA_LINEAR_SPLIT_F16 ? 64 : 32;
+    spec.splits = 1;
     return spec;
 }
 
@@ -58,6 +68,21 @@ static inline void warm_linear(fa_context *ctx, const fa_linear_spec *linear, si
         specs[i] = linear_spec(linear[i]);
     cr_assert_eq(fa_warm(ctx, specs, count, NULL, NULL), FA_OK, "%s", fa_last_error());
     free(specs);
+}
+
+/* The largest error of sums of `k`, as a device gives them and as a loop of float32 does. */
+static inline void compare_errors(gpu_case *g, int m, int n, int k, double *device, double *loop)
+{
+    const float *x = g->c.tensor[gpu_case_index(g, "x")].host;
+    const float *w = g->c.tensor[gpu_case_index(g, "w")].host, *y = gpu_case_result(g, "y0");
+    const double *expected = g->c.tensor[gpu_case_index(g, "y0")].expected;
+    for (int i = 0; i < m * n; i++) {
+        float sum = 0;
+        for (int e = 0; e < k; e++)
+            sum = fmaf(x[i / n * k + e], w[i % n * k + e], sum);
+        *device = fmax(*device, fabs((double)y[i] - expected[i]));
+        *loop = fmax(*loop, fabs((double)sum - expected[i]));
+    }
 }
 
 #endif

@@ -36,7 +36,17 @@ static inline fa_context *open_offline(const char *arch, int *nvrtc)
     return ctx;
 }
 
-/* It compiles without a warning, spills nothing and keeps within the limits. */
+/* Whether a kernel keeps anything in local memory: what it spills, and arrays that no register holds. */
+static inline bool has_stack_frame(const char *log)
+{
+    for (const char *at = log; (at = strstr(at, " bytes stack frame")) != NULL; at++)
+        if (at - log < 2 || at[-1] != '0' || (at[-2] >= '0' && at[-2] <= '9'))
+            return true;
+    return false;
+}
+
+/* It compiles without a warning, spills nothing, keeps nothing in local memory and stays within the
+ * limits. */
 static inline void compile_instance(fa_context *ctx, const fa_spec *spec, int most_registers,
                                     uint32_t most_smem_bytes)
 {
@@ -48,6 +58,8 @@ static inline void compile_instance(fa_context *ctx, const fa_spec *spec, int mo
     cr_expect_eq(fa_kernel_info(kernel, &info), FA_OK, "%s", fa_last_error());
     cr_expect_eq(info.spill_bytes, 0u, "%s on %s spills %u bytes\n%s", info.name, info.arch,
                  info.spill_bytes, info.log);
+    cr_expect_not(has_stack_frame(info.log), "%s on %s has a stack frame\n%s", info.name, info.arch,
+                  info.log);
     cr_expect(info.registers > 0 && info.registers <= most_registers,
               "%s on %s: %d registers, not %d", info.name, info.arch, info.registers,
               most_registers);

@@ -68,11 +68,31 @@ Test(gpu_attention, golden)
 
 /* --- every type, mask and tile, ragged lengths --- */
 
-static void run_lengths(fa_dtype dtype, int head_dim)
+/* Of queries and keys: one, and one less, as many and one more than tiles and warps have. */
+static const int lengths[][2] = {{1, 1},    {1, 129}, {2, 127},  {3, 31},    {15, 128}, {16, 33},
+                                 {17, 129}, {63, 64}, {64, 63},  {65, 65},   {127, 1},  {128, 128},
+                                 {129, 31}, {33, 16}, {31, 130}, {130, 129}, {32, 17},  {1, 128}};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+/* The kernels of `count` specs, each on all of the lengths. */
+static void run_lengths(const fa_attention_spec *specs, size_t count)
 {
-    static const int queries[] = {1, 3, 63, 64, 65}, keys[] = {1, 31, 127, 128, 129};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
+    warm_attention(ctx, specs, count);
+    for (size_t i = 0; i < count; i++) {
+        fa_kernel *kernel = compile_attention(ctx, specs[i]);
+        for (size_t n = 0; n < LENGTHS; n++)
+            run_attention(kernel, specs[i],
+                          attention_sized(specs[i], 1, 2, 1, lengths[n][0], lengths[n][1]), NULL,
+                          n + 1);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+static void run_masks_and_tiles(fa_dtype dtype, int head_dim)
+{
     fa_attention_spec specs[9];
     for (int i = 0; i < 9; i++)
         specs[i] = (fa_attention_spec){.dtype = dtype,
@@ -80,56 +100,59 @@ static void run_lengths(fa_dtype dtype, int head_dim)
                                        .tiles = (fa_attention_tiles)(1 + i / 3),
                                        .head_dim = head_dim,
                                        .lse = true};
-    warm_attention(ctx, specs, 9);
-    for (int i = 0; i < 9; i++) {
-        fa_kernel *kernel = compile_attention(ctx, specs[i]);
-        for (int n = 0; n < 25; n++)
-            run_attention(kernel, specs[i],
-                          attention_sized(specs[i], 1, 2, 1, queries[n % 5], keys[n / 5]), NULL,
-                          (uint64_t)n + 1);
-        fa_kernel_release(kernel);
-    }
-    close_device(&f, ctx);
+    run_lengths(specs, 9);
 }
 
-Test(gpu_attention, K24_K52_lengths_f32)
+Test(gpu_attention, K24_lengths_f32)
 {
-    run_lengths(FA_F32, 32);
+    run_masks_and_tiles(FA_F32, 32);
 }
 
-Test(gpu_attention, K24_K52_lengths_f16)
+Test(gpu_attention, K24_lengths_f16)
 {
-    run_lengths(FA_F16, 64);
+    run_masks_and_tiles(FA_F16, 32);
 }
 
-Test(gpu_attention, K24_K52_lengths_bf16)
+/* Every mask and every size of tiles, with the tiles of larger heads. */
+Test(gpu_attention, K24_lengths_bf16)
 {
-    run_lengths(FA_BF16, 128);
+    static const fa_attention_spec specs[] = {
+        {.dtype = FA_BF16,
+         .mask = FA_ATTENTION_CAUSAL,
+         .tiles = FA_ATTENTION_TILES_LARGE,
+         .head_dim = 128,
+         .lse = true},
+        {.dtype = FA_BF16,
+         .mask = FA_ATTENTION_CAUSAL_TOP_LEFT,
+         .tiles = FA_ATTENTION_TILES_MEDIUM,
+         .head_dim = 128,
+         .lse = true},
+        {.dtype = FA_BF16, .tiles = FA_ATTENTION_TILES_SMALL, .head_dim = 128, .lse = true},
+    };
+    run_lengths(specs, 3);
 }
 
 /* --- sizes of heads --- */
 
-static void run_head_dims(fa_dtype dtype)
+static void run_head_dims(fa_dtype dtype, const int (*dims)[2], int count)
 {
-    static const int dims[][2] = {{40, 40},   {72, 72},   {80, 112}, {96, 96}, {160, 160},
-                                  {192, 128}, {256, 256}, {64, 256}, {67, 13}, {1, 250}};
-    enum { COUNT = sizeof dims / sizeof dims[0] };
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    fa_attention_spec specs[COUNT];
-    for (int i = 0; i < COUNT; i++)
+    fa_attention_spec specs[12];
+    cr_assert_leq(count, 12);
+    for (int i = 0; i < count; i++)
         specs[i] = (fa_attention_spec){.dtype = dtype,
                                        .mask = (fa_attention_mask)(i % 3),
                                        .head_dim = dims[i][0],
                                        .head_dim_v = dims[i][1],
                                        .lse = i % 2};
-    warm_attention(ctx, specs, COUNT);
-    for (int i = 0; i < COUNT; i++)
+    warm_attention(ctx, specs, (size_t)count);
+    for (int i = 0; i < count; i++)
         for (int64_t pad = 0; pad < 3; pad++) {
             /* elements of 2 and 4 bytes behind each row: accesses as narrow as they get */
             const int64_t extra[ORACLE_ATTENTION_EXTRA_COUNT] = {pad == 2 ? 8 : pad, 2};
             fa_kernel *kernel = compile_attention(ctx, specs[i]);
-            run_attention(kernel, specs[i], attention_sized(specs[i], 2, 2, 2, 35, 70), extra,
+            run_attention(kernel, specs[i], attention_sized(specs[i], 1, 2, 1, 35, 70), extra,
                           (uint64_t)i + 1);
             fa_kernel_release(kernel);
         }
@@ -138,33 +161,47 @@ static void run_head_dims(fa_dtype dtype)
 
 Test(gpu_attention, head_dims_f32)
 {
-    run_head_dims(FA_F32);
+    static const int dims[][2] = {{40, 40},   {72, 72},  {192, 128}, {256, 256},
+                                  {160, 160}, {64, 256}, {67, 13},   {1, 250}};
+    run_head_dims(FA_F32, dims, 8);
 }
 
 Test(gpu_attention, head_dims_f16)
 {
-    run_head_dims(FA_F16);
+    static const int dims[][2] = {{40, 40},   {72, 72},   {80, 112}, {96, 96}, {160, 160},
+                                  {192, 128}, {256, 256}, {64, 256}, {67, 13}, {1, 250}};
+    run_head_dims(FA_F16, dims, 10);
 }
 
 Test(gpu_attention, head_dims_bf16)
 {
-    run_head_dims(FA_BF16);
+    static const int dims[][2] = {{64, 64}, {192, 128}, {256, 256}, {67, 13}};
+    run_head_dims(FA_BF16, dims, 4);
 }
 
-/* Several tiles of queries and many of keys, several sections of the grid. */
+/* --- more than a few tiles --- */
+
+/* Several tiles of queries and many of keys. */
 Test(gpu_attention, long_ones)
 {
     static const fa_attention_spec specs[] = {
-        {.dtype = FA_BF16, .mask = FA_ATTENTION_CAUSAL, .head_dim = 64, .lse = true},
-        {.dtype = FA_F16, .head_dim = 128, .lse = true},
-        {.mask = FA_ATTENTION_CAUSAL_TOP_LEFT, .head_dim = 64, .lse = true},
-        {.tiles = FA_ATTENTION_TILES_SMALL, .head_dim = 32},
+        {.dtype = FA_BF16,
+         .mask = FA_ATTENTION_CAUSAL,
+         .tiles = FA_ATTENTION_TILES_LARGE,
+         .head_dim = 128,
+         .lse = true},
+        {.dtype = FA_F16, .tiles = FA_ATTENTION_TILES_LARGE, .head_dim = 32, .lse = true},
+        {.mask = FA_ATTENTION_CAUSAL_TOP_LEFT,
+         .tiles = FA_ATTENTION_TILES_LARGE,
+         .head_dim = 32,
+         .lse = true},
+        {.tiles = FA_ATTENTION_TILES_SMALL, .head_dim = 32, .lse = true},
     };
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < 4; i++) {
         fa_kernel *kernel = compile_attention(ctx, specs[i]);
-        run_attention(kernel, specs[i], attention_sized(specs[i], 1, 2, 1, 300, 700), NULL, i + 1);
+        run_attention(kernel, specs[i], attention_sized(specs[i], 1, 2, 1, 270, 600), NULL, i + 1);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);

@@ -96,7 +96,7 @@ Test(gpu_attention_mutants, what_attention_itself_does_not_ask_for)
 {
     static const fa_attention_spec odd = {
         .dtype = FA_F16, .tiles = FA_ATTENTION_TILES_LARGE, .head_dim = 33, .lse = true};
-    static const mutant fresh = {"fresh", "FRESH = false;", "FRESH = true;"};
+    static const mutant fresh = {"fresh", "FRESH = false, WAITS", "FRESH = true, WAITS"};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     cr_expect_eq(run_mutant(ctx, &odd, &fresh), 0u);

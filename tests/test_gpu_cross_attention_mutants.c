@@ -22,7 +22,8 @@ static const fa_cross_attention_spec grouped = {CROSS_DYNAMIC, .plan = FA_CROSS_
 static const char *const inner[] = {"fajit/attention.cuh",       "fajit/attention_products.cuh",
                                     "fajit/attention_shape.cuh", "fajit/softmax.cuh",
                                     "fajit/linear.cuh",          "fajit/linear_finish.cuh",
-                                    "fajit/linear_multiply.cuh", "fajit/linear_shape.cuh"};
+                                    "fajit/linear_multiply.cuh", "fajit/linear_load.cuh",
+                                    "fajit/linear_shape.cuh"};
 
 #define PROJECT "    run_step<FIRST>(p, p.project_tiles, shared);\n"
 #define FIRST_SYNC "    fajit::grid_sync(p.barrier); // q, k and v are there\n"
@@ -36,14 +37,15 @@ static const struct {
 } mutants[] = {
     {&pairs, {"half-split for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
     {&pairs, {"not rotated", "int ROTATION = 2;", "int ROTATION = 0;"}},
-    {&pairs, {"positions go on through the batches", "(p.seqlen ? m % p.seqlen : m)", "m"}},
+    {&pairs,
+     {"positions go on through the batches", "position_of(p, b.position + row)", "b.m + row"}},
     {&pairs, {"no scale", "double SCALE = ::SCALE;", "double SCALE = 1;"}},
     /* that of a row with larger scores; sums are forgotten at the first key anyway */
     {&pairs,
      {"state not reset between heads", "shift[r] = minus_infinity();", "shift[r] = 1000.0f;"}},
     {&pairs,
-     {"weights transposed, by tiles", "p.w.data + b.n * p.w.stride + next",
-      "p.w.data + min(b.n, next) * p.w.stride + max(b.n, next)"}},
+     {"weights transposed, by tiles", "(b.n + mine.row) * w.stride + mine.column() + next",
+      "(min(b.n, next) + mine.row) * w.stride + mine.column() + max(b.n, next)"}},
     {&pairs,
      {"score of lane 0 alone", "part[i] += x;", "part[i] += threadIdx.x % 32 == 0 ? x : 0.0f;"}},
     {&pairs, {"no bias of the output", "bool BIAS = BIAS_OUT", "bool BIAS = false"}},
@@ -64,18 +66,17 @@ static const char *const group_faults[] = {"k not rotated",
                                            "v of the weights of k",
                                            "k of the query stream",
                                            "bias of q for k"};
-static const mutant group_mutant = {
-    "a group is given what is wrong",
-    "projection::run(p.project[group], at - p.tiles_before[group], 0, shared);",
-    "projection::params own = p.project[group];\n"
-    "const int fault = p.project[0].max_position;\n"
-    "if (fault == 1 && group == 1) own.rotated = 0;\n"
-    "if (fault == 2 && group == 2) own.rotated = own.n;\n"
-    "if (fault == 3 && group == 0) own.position_offset++;\n"
-    "if (fault == 4 && group == 2) own.w = p.project[1].w;\n"
-    "if (fault == 5 && group == 1) own.x = p.project[0].x;\n"
-    "if (fault == 6 && group == 1) own.bias = p.project[0].bias;\n"
-    "projection::run(own, at - p.tiles_before[group], 0, shared);"};
+static const mutant group_mutant = {"a group is given what is wrong",
+                                    "projection::run(mine, tile, 0, shared);",
+                                    "projection::params own = mine;\n"
+                                    "const int fault = p.project[0].max_position;\n"
+                                    "if (fault == 1 && group == 1) own.rotated = 0;\n"
+                                    "if (fault == 2 && group == 2) own.rotated = own.n;\n"
+                                    "if (fault == 3 && group == 0) own.position_offset++;\n"
+                                    "if (fault == 4 && group == 2) own.w = p.project[1].w;\n"
+                                    "if (fault == 5 && group == 1) own.x = p.project[0].x;\n"
+                                    "if (fault == 6 && group == 1) own.bias = p.project[0].bias;\n"
+                                    "projection::run(own, tile, 0, shared);"};
 
 /* Elements that are wrong in all outputs. */
 static size_t run_mutant(fa_context *ctx, const fa_cross_attention_spec *cross, const mutant *m,

@@ -34,6 +34,11 @@ Test(gpu_linear, ragged_f32_split_bf16)
     run_ragged((fa_linear_spec){.arithmetic = FA_LINEAR_SPLIT_BF16, SMALL});
 }
 
+Test(gpu_linear, ragged_f32_split_f16)
+{
+    run_ragged(small_tiles((fa_linear_spec){.arithmetic = FA_LINEAR_SPLIT_F16}));
+}
+
 Test(gpu_linear, ragged_f32_multiply_add)
 {
     run_ragged((fa_linear_spec){.arithmetic = FA_LINEAR_FMA, SMALL});
@@ -80,6 +85,8 @@ typedef struct step {
     fa_linear_spec spec;
     int m, n, k;
 } step;
+
+#define HALVES .arithmetic = FA_LINEAR_SPLIT_F16
 
 /* Each value of each choice, and each pair of choices that meet in the kernel, at least once. */
 static const step steps[] = {
@@ -156,6 +163,20 @@ static const step steps[] = {
      9,
      128,
      40},
+    {{HALVES, .bias = true, .residual = true, .activation = FA_LINEAR_GELU, .split_1 = 32},
+     33,
+     47,
+     70},
+    {{HALVES, .rotation = FA_KV_ROTATE_HALF, .head_dim = 80, .rotary_dim = 48, .rotated = 80,
+      .split_1 = 80, .split_2 = 100, .mapped_rows = true, .output = FA_LINEAR_OUT_F16},
+     33,
+     130,
+     64},
+    {{HALVES, .rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 32, .bias = true,
+      .activation = FA_LINEAR_SILU, .scales = FA_LINEAR_SCALE_ROW},
+     9,
+     96,
+     64},
 };
 
 static void run_steps(bool baked)
@@ -165,10 +186,7 @@ static void run_steps(bool baked)
     fa_linear_spec specs[COUNT(steps)];
     for (size_t i = 0; i < COUNT(steps); i++) {
         const step *s = &steps[i];
-        specs[i] = baked ? linear_sized(s->spec, s->m, s->n, s->k) : s->spec;
-        specs[i].splits = 1;
-        specs[i].tile_m = 32;
-        specs[i].tile_n = 32;
+        specs[i] = small_tiles(baked ? linear_sized(s->spec, s->m, s->n, s->k) : s->spec);
     }
     warm_linear(ctx, specs, COUNT(steps));
     for (size_t i = 0; i < COUNT(steps); i++)

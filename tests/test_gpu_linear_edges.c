@@ -13,15 +13,17 @@ static float *floats_of(gpu_case *g, const char *name)
 
 /* --- addresses and strides --- */
 
-#define ADDENDS .bias = true, .residual = true, .tile_m = 32, .tile_n = 32, .splits = 1
+#define STEPS .bias = true, .residual = true
+#define ADDENDS STEPS, .tile_m = 32, .tile_n = 32, .splits = 1
 
 /* Every alignment that an element allows, in each operand by itself. */
-Test(gpu_linear_edges, odd_bases_and_strides)
+Test(gpu_linear_edges, K34_odd_bases_and_strides)
 {
     static const char *const names[] = {"x", "w", "y0", "residual", "bias"};
     static const int64_t pads[] = {0, 2, 2};
     static const fa_linear_spec specs[] = {
         {ADDENDS},
+        {STEPS, .arithmetic = FA_LINEAR_SPLIT_F16, .tile_m = 64, .tile_n = 64},
         {ADDENDS, .dtype = FA_BF16, .activation = FA_LINEAR_SILU},
         {ADDENDS, .dtype = FA_F16, .operands = FA_LINEAR_E4M3, .scales = FA_LINEAR_SCALE_ROW,
          .activation = FA_LINEAR_SILU}};
@@ -62,27 +64,30 @@ Test(gpu_linear_edges, narrow_copies_of_permuted_rows)
     close_device(&f, ctx);
 }
 
-/* What lies between rows and behind the last column is NaN, and does not matter. */
+/* What lies between rows and behind the last column is NaN, or large, and does not matter. */
 Test(gpu_linear_edges, K04_what_lies_between_rows_does_not_matter)
 {
-    const fa_linear_spec spec = {.tile_m = 32, .tile_n = 32, .splits = 1};
+    static const fa_linear_arithmetic kinds[] = {FA_LINEAR_AUTO, FA_LINEAR_SPLIT_F16};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    fa_kernel *kernel = compile_linear(ctx, spec);
-    for (int64_t pad = 3; pad <= 4; pad++) {
-        const int64_t extra[ORACLE_LINEAR_EXTRA_COUNT] = {pad, 0, 1, 0, 0, 0};
-        gpu_case g;
-        make_linear(&g, spec, linear_sized(spec, 33, 35, 36 + 32), extra, 1);
-        for (int which = 0; which < 2; which++) {
-            oracle_tensor *t = &g.c.tensor[gpu_case_index(&g, which ? "w" : "x")];
-            for (size_t i = 0; i < t->count; i++)
-                if (i % (size_t)(68 + pad) >= 68)
-                    ((float *)t->host)[i] = NAN;
+    for (size_t kind = 0; kind < COUNT(kinds); kind++) {
+        const fa_linear_spec spec = small_tiles((fa_linear_spec){.arithmetic = kinds[kind]});
+        fa_kernel *kernel = compile_linear(ctx, spec);
+        for (int64_t pad = 3; pad <= 4; pad++) {
+            const int64_t extra[ORACLE_LINEAR_EXTRA_COUNT] = {pad, 0, 1, 0, 0, 0};
+            gpu_case g;
+            make_linear(&g, spec, linear_sized(spec, 33, 35, 36 + 32), extra, 1);
+            for (int which = 0; which < 2; which++) {
+                oracle_tensor *t = &g.c.tensor[gpu_case_index(&g, which ? "w" : "x")];
+                for (size_t i = 0; i < t->count; i++)
+                    if (i % (size_t)(68 + pad) >= 68)
+                        ((float *)t->host)[i] = pad == 3 ? NAN : 1e30f;
+            }
+            gpu_case_run(&g, kernel);
+            gpu_case_free(&g);
         }
-        gpu_case_run(&g, kernel);
-        gpu_case_free(&g);
+        fa_kernel_release(kernel);
     }
-    fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
 
@@ -126,12 +131,11 @@ Test(gpu_linear_edges, empty_work)
 Test(gpu_linear_edges, infinities_and_nan)
 {
     static const fa_linear_arithmetic kinds[] = {FA_LINEAR_AUTO, FA_LINEAR_SPLIT_BF16,
-                                                 FA_LINEAR_FMA};
+                                                 FA_LINEAR_SPLIT_F16, FA_LINEAR_FMA};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < COUNT(kinds); i++) {
-        const fa_linear_spec spec = {
-            .arithmetic = kinds[i], .tile_m = 32, .tile_n = 32, .splits = 1};
+        const fa_linear_spec spec = small_tiles((fa_linear_spec){.arithmetic = kinds[i]});
         fa_kernel *kernel = compile_linear(ctx, spec);
         gpu_case g;
         make_linear(&g, spec, linear_sized(spec, 40, 36, 40), NULL, 1);
@@ -139,6 +143,10 @@ Test(gpu_linear_edges, infinities_and_nan)
         x[3 * 40 + 7] = INFINITY;
         x[5 * 40] = NAN;
         x[7 * 40 + 1] = 3.4028234e38f; /* the largest: its upper part alone would be infinite */
+        for (int k = 0; k < 40; k++) {
+            x[13 * 40 + k] = -INFINITY; /* rows with nothing else */
+            w[15 * 40 + k] = NAN;
+        }
         w[9 * 40 + 2] = -INFINITY;
         for (int n = 0; n < 36; n++)
             w[n * 40 + 1] *= 0.5f;
@@ -153,30 +161,16 @@ Test(gpu_linear_edges, infinities_and_nan)
     close_device(&f, ctx);
 }
 
-/* The largest error of sums of `k`, as a device gives them and as a loop of float32 does. */
-static void compare_errors(gpu_case *g, int m, int n, int k, double *device, double *loop)
-{
-    const float *x = floats_of(g, "x"), *w = floats_of(g, "w"), *y = gpu_case_result(g, "y0");
-    const double *expected = g->c.tensor[gpu_case_index(g, "y0")].expected;
-    for (int i = 0; i < m * n; i++) {
-        float sum = 0;
-        for (int e = 0; e < k; e++)
-            sum = fmaf(x[i / n * k + e], w[i % n * k + e], sum);
-        *device = fmax(*device, fabs((double)y[i] - expected[i]));
-        *loop = fmax(*loop, fabs((double)sum - expected[i]));
-    }
-}
-
 /* float32 in parts is at least as exact as float32 by itself. */
 Test(gpu_linear_edges, parts_are_as_exact_as_float32)
 {
-    static const fa_linear_arithmetic kinds[] = {FA_LINEAR_SPLIT_TF32, FA_LINEAR_SPLIT_BF16};
+    static const fa_linear_arithmetic kinds[] = {FA_LINEAR_SPLIT_TF32, FA_LINEAR_SPLIT_BF16,
+                                                 FA_LINEAR_SPLIT_F16};
     static const int depths[] = {48, 256, 2048};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < COUNT(kinds); i++) {
-        const fa_linear_spec spec = {
-            .arithmetic = kinds[i], .tile_m = 32, .tile_n = 32, .splits = 1};
+        const fa_linear_spec spec = small_tiles((fa_linear_spec){.arithmetic = kinds[i]});
         fa_kernel *kernel = compile_linear(ctx, spec);
         for (size_t d = 0; d < COUNT(depths); d++) {
             gpu_case g;

@@ -25,6 +25,8 @@ static void run_layouts(fa_linear_spec spec, const int (*tiles)[2], size_t count
         specs[i].tile_m = tiles[i][0];
         specs[i].tile_n = tiles[i][1];
         specs[i].splits = 1;
+        if (spec.arithmetic == FA_LINEAR_SPLIT_F16) /* the largest is there for baked sizes alone */
+            specs[i] = sized_for(specs[i], k);
     }
     warm_linear(ctx, specs, count);
     for (size_t i = 0; i < count; i++)
@@ -51,6 +53,24 @@ static const int bf16_tiles[][2] = {{256, 128}, {128, 128}, {128, 64},
 Test(gpu_linear_layouts, f32_in_three_parts)
 {
     run_layouts((fa_linear_spec){THREE_PARTS}, parts_tiles, COUNT(parts_tiles), 330);
+}
+
+static const int f16_parts_tiles[][2] = {{128, 128}, {128, 64}, {64, 64}};
+
+Test(gpu_linear_layouts, f32_as_halves)
+{
+    run_layouts((fa_linear_spec){.arithmetic = FA_LINEAR_SPLIT_F16}, f16_parts_tiles,
+                COUNT(f16_parts_tiles), 170);
+    fixture f; /* the largest needs all sizes */
+    fa_context *ctx = open_device(&f, 0);
+    const fa_linear_spec largest = {.arithmetic = FA_LINEAR_SPLIT_F16,
+                                    .tile_m = 256,
+                                    .tile_n = 128,
+                                    .m = 270,
+                                    .n = 140,
+                                    .k = 170};
+    compile_and_run_linear(ctx, largest, largest, NULL, 1);
+    close_device(&f, ctx);
 }
 
 Test(gpu_linear_layouts, e4m3)
@@ -84,14 +104,17 @@ Test(gpu_linear_layouts, multiply_add)
 /* As few and as many stages as there can be; the layouts have what is between. */
 Test(gpu_linear_layouts, stages)
 {
-    static const int stages[] = {2, 16};
+    static const fa_linear_spec kinds[] = {{.stages = 2},
+                                           {.stages = 16},
+                                           {.arithmetic = FA_LINEAR_SPLIT_F16, .stages = 2},
+                                           {.arithmetic = FA_LINEAR_SPLIT_F16, .stages = 13}};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    fa_linear_spec specs[COUNT(stages)];
-    for (size_t i = 0; i < COUNT(stages); i++)
-        specs[i] = (fa_linear_spec){.tile_m = 32, .tile_n = 32, .splits = 1, .stages = stages[i]};
-    warm_linear(ctx, specs, COUNT(stages));
-    for (size_t i = 0; i < COUNT(stages); i++)
+    fa_linear_spec specs[COUNT(kinds)];
+    for (size_t i = 0; i < COUNT(kinds); i++)
+        specs[i] = small_tiles(kinds[i]);
+    warm_linear(ctx, specs, COUNT(kinds));
+    for (size_t i = 0; i < COUNT(kinds); i++)
         for (int k = 1; k < 260; k += 86)
             compile_and_run_linear(ctx, specs[i], linear_sized(specs[i], 40, 40, k), NULL, i + 1);
     close_device(&f, ctx);

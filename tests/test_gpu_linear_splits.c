@@ -84,21 +84,49 @@ Test(gpu_linear_splits, few_rows_split_by_themselves)
 
 /* --- what follows the sums --- */
 
+static const fa_linear_spec repeated[] = {
+    {.splits = 5, .tile_m = 16, .tile_n = 32, .bias = true},
+    {.splits = 3, .tile_m = 16, .tile_n = 16, .dtype = FA_BF16}};
+
 /* Many blocks, which end in another order each time. */
 Test(gpu_linear_splits, the_same_bits_every_time)
 {
-    static const fa_linear_spec specs[] = {
-        {.splits = 5, .tile_m = 16, .tile_n = 32, .bias = true},
-        {.splits = 3, .tile_m = 16, .tile_n = 16, .dtype = FA_BF16}};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    for (size_t i = 0; i < COUNT(specs); i++) {
-        fa_kernel *kernel = compile_linear(ctx, specs[i]);
+    for (size_t i = 0; i < COUNT(repeated); i++) {
+        fa_kernel *kernel = compile_linear(ctx, repeated[i]);
         gpu_case g;
-        make_linear(&g, specs[i], linear_sized(specs[i], 17, 33, 330), NULL, i + 1);
+        make_linear(&g, repeated[i], linear_sized(repeated[i], 17, 33, 330), NULL, i + 1);
         gpu_case_run(&g, kernel);
         cr_assert_not_null(g.workspace);
         expect_same_bits(&g, kernel, 5);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* A row gives the same bits whatever the others hold: here, NaN. */
+Test(gpu_linear_splits, K58_a_row_does_not_depend_on_the_others)
+{
+    enum { ROWS = 17, N = 33, ROW = 4 };
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(repeated); i++) {
+        fa_kernel *kernel = compile_linear(ctx, repeated[i]);
+        gpu_case g;
+        make_linear(&g, repeated[i], linear_sized(repeated[i], ROWS, N, 330), NULL, i + 1);
+        const oracle_tensor *x = &g.c.tensor[gpu_case_index(&g, "x")];
+        const size_t y_bytes = g.c.tensor[gpu_case_index(&g, "y0")].bytes / ROWS;
+        const size_t x_bytes = x->bytes / ROWS;
+        unsigned char row[N * sizeof(float)];
+        gpu_case_run(&g, kernel);
+        memcpy(row, (unsigned char *)gpu_case_result(&g, "y0") + ROW * y_bytes, y_bytes);
+        memset(x->host, 0xff, ROW * x_bytes);
+        memset((unsigned char *)x->host + (ROW + 1) * x_bytes, 0xff, (ROWS - ROW - 1) * x_bytes);
+        gpu_case_upload(&g);
+        gpu_case_launch(&g, kernel);
+        cr_expect_arr_eq((unsigned char *)gpu_case_result(&g, "y0") + ROW * y_bytes, row, y_bytes);
         gpu_case_free(&g);
         fa_kernel_release(kernel);
     }

@@ -29,16 +29,17 @@ Test(gpu_lowrank_kv, canonical)
     close_device(&f, ctx);
 }
 
-/* Every policy that promises float32 holds the same gate. */
+/* Every policy that promises float32 holds the same gate, and the default one in two launches too. */
 Test(gpu_lowrank_kv, canonical_by_every_accurate_policy)
 {
     static const fa_lowrank_sums sums[] = {FA_LOWRANK_SUMS_CHUNKED, FA_LOWRANK_SUMS_TREE,
-                                           FA_LOWRANK_SUMS_SPLIT_TF32, FA_LOWRANK_SUMS_DOUBLE};
+                                           FA_LOWRANK_SUMS_DOUBLE, FA_LOWRANK_SUMS_DEFAULT};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < 4; i++) {
         fa_lowrank_kv_spec spec = canonical;
         spec.sums = sums[i];
+        spec.plan = sums[i] ? FA_LOWRANK_ONE_LAUNCH : FA_LOWRANK_TWO_LAUNCHES;
         fa_kernel *kernel = compile_lowrank(ctx, spec);
         for (uint64_t seed = 1; seed <= 5; seed++)
             run_lowrank(kernel, spec, spec, NULL, seed);
@@ -104,6 +105,7 @@ Test(gpu_lowrank_kv, golden)
  * of test_gpu_lowrank_kv_edges.c count. */
 static const fa_lowrank_kv_spec choices[] = {
     {TWO, .dtype = FA_BF16, .norm = FA_ROPE_RMS_NORM_F32, .to_cache = true, .cache = FA_KV_SLOTS},
+    {TWO, .to_cache = true},
     {SIZES, .norm = FA_ROPE_RMS_NORM, .to_cache = true},
     {SIZES, .plan = FA_LOWRANK_ONE_LAUNCH, .dtype = FA_F16, .to_cache = true,
      .cache = FA_KV_BLOCK_TABLE, .position_type = FA_I64, HALF, .rope_dim = 16},
@@ -161,13 +163,11 @@ Test(gpu_lowrank_kv, every_choice_baked)
 Test(gpu_lowrank_kv, everything_dynamic)
 {
     static const fa_lowrank_kv_spec some[] = {
-        {SIZES},
-        {UP, .dtype = FA_F16, HALF, .rope_dim = 16, .to_cache = true},
-        {DOWN, .dtype = FA_BF16, .norm = FA_ROPE_RMS_NORM}};
+        {SIZES}, {UP, .dtype = FA_F16, HALF, .rope_dim = 16, .to_cache = true}};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    warm_lowrank(ctx, some, 3, 0);
-    for (size_t i = 0; i < 3; i++)
+    warm_lowrank(ctx, some, 2, 0);
+    for (size_t i = 0; i < 2; i++)
         run_choice(ctx, some[i], 0, i + 1);
     close_device(&f, ctx);
 }

@@ -4,18 +4,33 @@
 
 #include "gpu_lowrank_kv.h"
 
-#define SIZES .model_dim = 72, .rank = 40, .heads = 3, .head_dim = 24, .batch = 2, .seqlen = 21
+#define TOKENS .batch = 2, .seqlen = 21
+#define SIZES TOKENS, .model_dim = 72, .rank = 40, .heads = 3, .head_dim = 24
+#define TWO .plan = FA_LOWRANK_TWO_LAUNCHES
 
+/* Products by themselves, of one kernel for sizes that are multiples of 8 and such that are odd. */
 static const fa_lowrank_kv_spec forms[] = {
     {SIZES},
     {SIZES, .dtype = FA_BF16},
-    {SIZES, .dtype = FA_F16, .form = FA_LOWRANK_DOWN},
-    {SIZES, .form = FA_LOWRANK_UP, .rope_dim = 6},
-    {SIZES, .dtype = FA_BF16, .plan = FA_LOWRANK_TWO_LAUNCHES, .norm = FA_ROPE_RMS_NORM},
+    {TOKENS, .dtype = FA_F16, .form = FA_LOWRANK_DOWN, .rank = 39},
+    {TOKENS, .form = FA_LOWRANK_UP, .rope_dim = 6, .rank = 40},
+    {TOKENS, .dtype = FA_BF16, TWO, .norm = FA_ROPE_RMS_NORM, .rank = 40},
+    {TOKENS, TWO, .rank = 39},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-/* Vector accesses where base and strides allow them, others where they do not: the same result. */
+static fa_lowrank_kv_spec sizes_of(fa_lowrank_kv_spec form, bool odd)
+{
+    if (form.head_dim)
+        return form;
+    form.model_dim = odd ? 71 : 72;
+    form.heads = 3;
+    form.head_dim = odd ? 23 : 24;
+    return form;
+}
+
+/* Vector accesses where base and strides allow them, others where they do not: the same result. Rows,
+ * heads and batches lie apart. */
 Test(gpu_lowrank_kv_edges, K34_any_alignment_and_stride)
 {
     fixture f;
@@ -27,7 +42,7 @@ Test(gpu_lowrank_kv_edges, K34_any_alignment_and_stride)
             static const int pads[] = {0, 1, 2, 3, 4, 8, 0, 5};
             const int64_t extra[ORACLE_LOWRANK_EXTRA_COUNT] = {0, 0, 0, 0, 0, pads[n], 0};
             gpu_case g;
-            make_lowrank(&g, forms[i], forms[i], extra, (uint64_t)n + 1);
+            make_lowrank(&g, forms[i], sizes_of(forms[i], n % 2), extra, (uint64_t)n + 1);
             for (size_t k = 0; k < g.c.tensor_count; k++)
                 g.shift[k] = (int)((size_t)n * (k + 1)) % 7;
             gpu_case_run(&g, kernel);
@@ -48,7 +63,7 @@ Test(gpu_lowrank_kv_edges, K04_NaN_beside_the_inputs)
         for (int64_t pad = 3; pad <= 8; pad += 5) {
             const int64_t extra[ORACLE_LOWRANK_EXTRA_COUNT] = {0, 0, 0, 0, 0, pad, 0};
             gpu_case g;
-            make_lowrank(&g, forms[i], forms[i], extra, 1);
+            make_lowrank(&g, forms[i], sizes_of(forms[i], pad % 2), extra, 1);
             spoil_gaps(&g);
             gpu_case_run(&g, kernel);
             gpu_case_free(&g);
@@ -143,7 +158,7 @@ Test(gpu_lowrank_kv_edges, latent_and_rotary_part_in_one_row_of_a_cache)
 /* Both launches of a plan are captured, and replayed. */
 Test(gpu_lowrank_kv_edges, two_launches_in_a_graph)
 {
-    fa_lowrank_kv_spec spec = {SIZES, .plan = FA_LOWRANK_TWO_LAUNCHES};
+    fa_lowrank_kv_spec spec = {SIZES, TWO};
     fixture f;
     const char *why = NULL;
     fa_context *ctx = open_device(&f, 0);
@@ -173,7 +188,7 @@ Test(gpu_lowrank_kv_edges, two_launches_in_a_graph)
 /* Every workspace but a large enough one is refused, and nothing is launched. */
 Test(gpu_lowrank_kv_edges, workspaces_are_checked)
 {
-    fa_lowrank_kv_spec spec = {SIZES, .plan = FA_LOWRANK_TWO_LAUNCHES};
+    fa_lowrank_kv_spec spec = {SIZES, TWO};
     size_t bytes = 0;
     fixture f;
     fa_context *ctx = open_device(&f, 0);
@@ -204,7 +219,8 @@ Test(gpu_lowrank_kv_edges, a_rank_too_large_is_refused)
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = NULL;
     fa_stats before = {.size = sizeof before}, after = before;
-    const fa_spec spec = lowrank_spec((fa_lowrank_kv_spec){.rank = 8192});
+    const fa_spec spec =
+        lowrank_spec((fa_lowrank_kv_spec){.rank = 8192, .plan = FA_LOWRANK_ONE_LAUNCH});
     OK(fa_stats_get(ctx, &before));
     REFUSED(fa_compile(ctx, &spec, &kernel), FA_ERR_SHARED_MEMORY, "rank = 8192");
     OK(fa_stats_get(ctx, &after));

@@ -6,43 +6,54 @@
 
 #define UP .form = FA_LOWRANK_UP, .rank = 24, .heads = 2, .head_dim = 16
 #define DOWN .form = FA_LOWRANK_DOWN, .rank = 24, .model_dim = 100
+#define WHOLE                                                                                      \
+    .model_dim = 300, .rank = 24, .heads = 2, .head_dim = 16, .plan = FA_LOWRANK_ONE_LAUNCH
 
 /* What one fault is seen with: no more of the kernel than it needs. */
-static const fa_lowrank_kv_spec whole = {
-    .model_dim = 100, .rank = 24, .heads = 2, .head_dim = 16, .plan = FA_LOWRANK_ONE_LAUNCH};
+static const fa_lowrank_kv_spec whole = {WHOLE};
+static const fa_lowrank_kv_spec wide = {.model_dim = 1300,
+                                        .rank = 70,
+                                        .heads = 5,
+                                        .head_dim = 32,
+                                        .plan = FA_LOWRANK_ONE_LAUNCH,
+                                        .shares = 2};
+static const fa_lowrank_kv_spec whole_halves = {WHOLE, .dtype = FA_BF16};
 static const fa_lowrank_kv_spec up = {UP};
 static const fa_lowrank_kv_spec down = {DOWN};
+static const fa_lowrank_kv_spec down_halves = {DOWN, .dtype = FA_BF16};
 static const fa_lowrank_kv_spec plain = {DOWN, .sums = FA_LOWRANK_SUMS_CHUNKED};
 static const fa_lowrank_kv_spec tree = {UP, .sums = FA_LOWRANK_SUMS_TREE};
 static const fa_lowrank_kv_spec halves = {UP, .dtype = FA_BF16};
-static const fa_lowrank_kv_spec normed = {DOWN, .norm = FA_ROPE_RMS_NORM, .norm_eps = 1};
+static const fa_lowrank_kv_spec normed = {WHOLE, .norm = FA_ROPE_RMS_NORM, .norm_eps = 1};
 static const fa_lowrank_kv_spec turned = {UP, .rope_dim = 8, .rotation = FA_KV_ROTATE_HALF,
                                           .to_cache = true};
 static const fa_lowrank_kv_spec pairs = {UP, .rope_dim = 8, .rotation = FA_KV_ROTATE_INTERLEAVED,
                                          .rope_once = true};
 static const fa_lowrank_kv_spec paged = {UP, .to_cache = true, .cache = FA_KV_BLOCK_TABLE};
-static const fa_lowrank_kv_spec *const specs[] = {&whole,  &up,     &down,   &plain, &tree,
-                                                  &halves, &normed, &turned, &pairs, &paged};
+static const fa_lowrank_kv_spec *const specs[] = {&whole,  &wide,  &whole_halves, &up,     &down,
+                                                  &plain,  &tree,  &down_halves,  &halves, &normed,
+                                                  &turned, &pairs, &paged};
 
 typedef struct lowrank_mutant {
     const fa_lowrank_kv_spec *spec;
     mutant change;
 } lowrank_mutant;
 
+/* Those of cache_place.cuh that test_gpu_kv_update_mutants.c has are not repeated. */
 static const lowrank_mutant mutants[] = {
-    {&up,
+    {&whole,
      {"low parts left out", "SUMS_SPLIT_TF32, float> {\n    using type = split_tf32;",
       "SUMS_SPLIT_TF32, float> {\n    using type = rounded_tf32;"}},
     {&up,
      {"rows of the weights in another order", "(lane % 4 + 4 * i) * row_elements",
       "(lane % 4 * 2 + i) * row_elements"}},
-    {&down,
-     {"one step of the depth skipped", "add_steps<t::depth / apart, apart>",
-      "add_steps<t::depth / apart - 1, apart>"}},
-    {&down,
-     {"a part of the sums left out", "q < t::down_k; q += 2 * apart",
-      "q < t::down_k - 2; q += 2 * apart"}},
-    {&plain, {"sums not cleared between tiles", "cell[i][j].value[e] = 0;", ";"}},
+    {&whole,
+     {"one step of the depth skipped", "add_steps<shape::DEPTH / STEP_DEPTH, STEP_DEPTH>",
+      "add_steps<shape::DEPTH / STEP_DEPTH - 1, STEP_DEPTH>"}},
+    {&whole,
+     {"a part of the sums left out", "q < shape::WARPS; q += 2 * apart",
+      "q < shape::WARPS - 2; q += 2 * apart"}},
+    {&plain, {"sums that begin elsewhere", "cell[i][j].value[e] = 0;", "cell[i][j].value[e] = 1;"}},
     {&plain,
      {"chunks not added", "rounded_sum(total, dot<POLICY>(left, right[c]))",
       "dot<POLICY>(left, right[c])"}},
@@ -54,47 +65,66 @@ static const lowrank_mutant mutants[] = {
      {"half of the tree twice", "add_steps<half, APART>(part[h], a + h * half * APART",
       "add_steps<half, APART>(part[h], a"}},
     {&tree, {"a pair left out", "__fadd_rn(pair[2], pair[3])", "pair[2]"}},
-    {&halves, {"matrices not transposed", "ldmatrix_trans(to.word", "ldmatrix(to.word"}},
-    {&halves, {"halves of a step swapped", "mine.chunk * (16", "(1 - mine.chunk) * (16"}},
-    {&down,
-     {"tail of model_dim not left out", "x.exists() ? end - begin - column : 0",
-      "x.exists() ? COLUMNS : 0"}},
-    {&up,
-     {"V from the weights of K", "p.w_up[part], p.w_up_bytes[part]",
+    {&whole_halves,
+     {"matrices not transposed", "ldmatrix_trans(to.word, from + lane",
+      "ldmatrix(to.word, from + lane"}},
+    {&whole_halves,
+     {"halves of a step swapped", "mine.chunk * (16 / static_cast<int>(sizeof(T))));",
+      "(1 - mine.chunk) * (16 / static_cast<int>(sizeof(T))));"}},
+    {&halves,
+     {"two matrices not transposed", "ldmatrix_trans(word, first", "ldmatrix(word, first"}},
+    {&halves, {"the columns beside them twice", "row_elements + lane / 16 * 8)", "row_elements)"}},
+    {&up, {"the 8 columns behind twice", "load_right(next, first + 8", "load_right(next, first"}},
+    {&down_halves,
+     {"tail of model_dim not left out of many tokens",
+      "max(0, min(b.end - column, S::x_tile::per_chunk))", "S::x_tile::per_chunk"}},
+    {&plain,
+     {"tail of model_dim not left out", "n < tokens ? end - begin - column : 0",
+      "n < tokens ? COLUMNS : 0"}},
+    {&wide,
+     {"a pass over the latent left out", "pass < s.down_end; pass++",
+      "pass + 1 < s.down_end; pass++"}},
+    {&wide, {"a stage too early for its place", "from.load_next();\n                }", "}"}},
+    {&up, {"V from the weights of K", "q.w = {p.w_up[part].data", "q.w = {p.w_up[0].data"}},
+    {&whole,
+     {"V from the weights of K, of few tokens", "p.w_up[part], p.w_up_bytes[part]",
       "p.w_up[0], p.w_up_bytes[part]"}},
-    {&up, {"V over K", "Element *at = p.out[part].at(", "Element *at = p.out[0].at("}},
-    {&whole, {"second tile forgotten", "tile < s.up_end; tile++", "tile < s.up_begin + 1; tile++"}},
+    {&up, {"V over K", "return p.out[part].at(", "return p.out[0].at("}},
+    {&wide, {"second tile forgotten", "tile < s.up_end; tile++", "tile < s.up_begin + 1; tile++"}},
     {&up,
-     {"tokens behind the last written",
-      "            if (!to.is_written())\n                continue;",
-      "            if (to.entry < -1)\n                continue;"}},
-    {&normed, {"mean of squares over padding", "(1.0 / RANK)", "(1.0 / t::latent_columns)"}},
-    {&normed, {"no eps", "__fadd_rn(mean, static_cast<float>(NORM_EPS))", "mean"}},
-    {&normed, {"weight of another column", "norm_weight(p, c))", "norm_weight(p, c / 2))"}},
+     {"tokens behind the last written", "!to.is_written() || b.n + column >= n",
+      "to.entry < -1 || b.n + column >= n"}},
+    {&down, {"columns behind the last written", " || b.n + column >= n)", ")"}},
+    {&whole,
+     {"tokens behind the last written, of few", "!to.is_written() || column >= columns",
+      "to.entry < -1 || column >= columns"}},
+    {&normed, {"mean of squares over padding", "(1.0 / S::RANK)", "(1.0 / (S::RANK + 8))"}},
+    {&normed, {"no eps", "__fadd_rn(mean, static_cast<float>(S::NORM_EPS))", "mean"}},
     {&normed,
-     {"norm twice", "normalize(p, m);\n", "normalize(p, m);\n__syncthreads();normalize(p, m);\n"}},
+     {"weight of another column", "lowrank_norm_weight<S>(p, c)",
+      "lowrank_norm_weight<S>(p, c / 2)"}},
+    {&normed, {"norm twice", "mine.normalize();\n", "mine.normalize();\nmine.normalize();\n"}},
     {&turned, {"interleaved for half", "int ROTATION = 1;", "int ROTATION = 2;"}},
-    {&pairs, {"half for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
     {&turned, {"not rotated", "value.rotate(angles_of(p, x.position, pair));", ";"}},
     {&turned,
      {"position of the entry", "angles_of(p, x.position, pair)",
       "angles_of(p, x.position + 1, pair)"}},
     {&turned,
-     {"rotary part over K", " + head_dim_of(p, 0);\n        fajit::store(to + offset",
-      ";\n        fajit::store(to + offset"}},
-    {&turned, {"rotary part in the first head alone", "ROPE_ONCE ? 1 : heads_of_k(p)", "1"}},
+     {"rotary part over K", " + S::head_dim_of(p, 0);\n            store(to + offset",
+      ";\n            store(to + offset"}},
+    {&turned, {"rotary part in the first head alone", "S::ROPE_ONCE ? 1 : S::heads_of(p)", "1"}},
     {&pairs, {"offset ignored", "p.position_offset + to.token", "to.token"}},
-    {&paged, {"last token does not win", "superseded[i] = true;", ";"}},
     {&paged,
-     {"table of the first batch", "to.batch * p.block_table_stride + at.outer", "at.outer"}},
-    {&paged, {"errors not counted", "atomicAdd(p.errors, 1u);", ";"}},
-    {&paged, {"padding written", "to.entry = PADDING;", "to.entry = to.position = 0;"}},
+     {"last token does not win", "at.exists && !superseded ?", "at.exists && superseded ?"}},
 };
 
 /* Where threads do not wait for each other, or for copies: a GPU may be in time all the same. */
 static const lowrank_mutant races[] = {
-    {&whole, {"a wait too few", "copy_wait<t::stages - 2>();", "copy_wait<t::stages - 1>();"}},
-    {&down,
+    {&whole, {"a wait too few", "copy_wait<shape::AHEAD - 1>();", "copy_wait<shape::AHEAD>();"}},
+    {&whole,
+     {"a wait too few for the second weights", "copy_wait<shape::UP_STAGES - 1>();",
+      "copy_wait<shape::UP_STAGES + shape::AHEAD>();"}},
+    {&plain,
      {"no barrier before parts are read",
       "__syncthreads(); // before the parts of other warps are read", ";"}},
 };
@@ -102,9 +132,12 @@ static const lowrank_mutant races[] = {
 /* The header whose text is to change: NULL, none. */
 static const char *header_of(const mutant *m)
 {
-    static const char *const headers[] = {"fajit/cache_place.cuh", "fajit/padded.cuh",
-                                          "fajit/products.cuh", "fajit/token_rows.cuh"};
-    for (size_t i = 0; i < 4 && m->find; i++)
+    static const char *const headers[] = {
+        "fajit/cache_place.cuh",     "fajit/linear_multiply.cuh",   "fajit/lowrank_finish.cuh",
+        "fajit/lowrank_product.cuh", "fajit/lowrank_shape.cuh",     "fajit/lowrank_small.cuh",
+        "fajit/padded.cuh",          "fajit/products.cuh",          "fajit/token_rows.cuh",
+        "fajit/linear_load.cuh",     "fajit/lowrank_small_load.cuh"};
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0] && m->find; i++)
         if (strstr(mutant_header(headers[i]), m->find))
             return headers[i];
     return NULL;

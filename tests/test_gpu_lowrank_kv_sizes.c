@@ -1,34 +1,79 @@
-/* lowrank_kv on a device: every awkward rank, model_dim and head, and any number of tokens. */
+/* lowrank_kv on a device: every awkward rank, model_dim and head with every plan, and any number of
+ * tokens. */
 #include "gpu_lowrank_kv.h"
 
-static const int model_dims[] = {1, 7, 64, 255, 256, 257, 1000, 4096};
-/* heads, head_dim, head_dim_v if it is another: products that are no multiple of a tile, of 32, of 2. */
-static const int heads[][3] = {{1, 1, 0},   {1, 32, 0},  {3, 32, 0}, {1, 130, 0}, {13, 10, 0},
-                               {1, 128, 0}, {8, 128, 0}, {5, 7, 3},  {2, 64, 96}, {16, 128, 0}};
-enum { HEADS = sizeof heads / sizeof heads[0] };
+/* A kernel, and what is given at its launches. */
+typedef struct ranked {
+    fa_lowrank_kv_spec spec;
+    int shape[3][5]; /* batch, seqlen, model_dim, heads, head_dim; 0: baked */
+} ranked;
 
-/* Each rank, with one of the other sizes each: large ones with small ones. Over the threads of a block;
- * no multiple of its warps; of the terms of a step. `other`: each with its other type. */
+#define ONE .plan = FA_LOWRANK_ONE_LAUNCH
+#define TWO .plan = FA_LOWRANK_TWO_LAUNCHES
+
+/* Each rank; each model_dim, number of columns and number of tokens with both plans and with both kinds of
+ * types: no multiples of a tile, of 32, of 2; over the threads of a block; large with small. */
+static const ranked ranks[] = {
+    {{ONE, .rank = 1}, {{1, 1, 7, 1, 1}, {1, 3, 1000, 13, 10}, {4, 96, 1, 8, 4}}},
+    {{TWO, .rank = 17, .batch = 4, .seqlen = 96}, {{0, 0, 7, 3, 32}, {0, 0, 64, 1, 1}}},
+    {{ONE, .rank = 31, .tile_tokens = 32, .dtype = FA_BF16},
+     {{3, 1, 255, 4, 8}, {1, 1, 7, 16, 64}, {1, 384, 64, 3, 32}}},
+    {{ONE, .rank = 33, .shares = 3},
+     {{1, 3, 64, 8, 128}, {1, 1, 255, 1, 32}, {2, 192, 257, 2, 48}}},
+    {{TWO, .rank = 48, .dtype = FA_BF16, .batch = 1, .seqlen = 384},
+     {{0, 0, 64, 13, 10}, {0, 0, 1, 1, 32}, {0, 0, 7, 1, 1}}},
+    {{ONE, .rank = 64, .dtype = FA_F16},
+     {{1, 1, 1000, 1, 130}, {3, 1, 257, 1, 1}, {1, 17, 4096, 1, 32}}},
+    {{ONE, .rank = 127, .tile_tokens = 32, .shares = 2}, {{1, 3, 64, 1, 1}, {3, 1, 1000, 3, 32}}},
+    {{TWO, .rank = 128, .batch = 1, .seqlen = 3},
+     {{0, 0, 1, 5, 26}, {0, 0, 255, 1, 32}, {0, 0, 1000, 8, 128}}},
+    {{ONE, .rank = 129, .dtype = FA_BF16, .shares = 5}, {{1, 3, 1, 3, 32}, {1, 1, 7, 8, 128}}},
+    {{TWO, .rank = 256, .dtype = FA_BF16, .batch = 3, .seqlen = 1},
+     {{0, 0, 255, 3, 32}, {0, 0, 257, 8, 128}, {0, 0, 1000, 2, 16}}},
+    {{TWO, .rank = 512, .batch = 1, .seqlen = 1, .model_dim = 257, .heads = 5, .head_dim = 7,
+      .head_dim_v = 3},
+     {{0}}},
+};
+enum { RANKS = sizeof ranks / sizeof ranks[0] };
+
+static void run_ranked(fa_context *ctx, fa_lowrank_kv_spec spec, const int (*shape)[5],
+                       uint64_t seed)
+{
+    fa_kernel *kernel = compile_lowrank(ctx, spec);
+    for (size_t i = 0; i < 3 && (i == 0 || shape[i][4]); i++) {
+        fa_lowrank_kv_spec sizes = spec;
+        if (!spec.batch) {
+            sizes.batch = shape[i][0];
+            sizes.seqlen = shape[i][1];
+        }
+        if (!spec.model_dim) {
+            sizes.model_dim = shape[i][2];
+            sizes.heads = shape[i][3];
+            sizes.head_dim = shape[i][4];
+        }
+        run_lowrank(kernel, spec, sizes, NULL, seed + i);
+    }
+    fa_kernel_release(kernel);
+}
+
+/* `other`: each with its other type and its other plan. */
 static void run_ranks(bool other)
 {
-    static const int ranks[][3] = {{512, 0, 3}, {256, 1, 5}, {129, 2, 4}, {128, 4, 1},
-                                   {127, 5, 2}, {64, 3, 8},  {48, 6, 0},  {33, 4, 7},
-                                   {32, 2, 6},  {31, 5, 9},  {17, 6, 3},  {1, 7, 9}};
-    fa_lowrank_kv_spec specs[12];
+    fa_spec specs[RANKS];
     fixture f;
     fa_context *ctx = open_device(&f, 0);
-    for (size_t i = 0; i < 12; i++)
-        specs[i] = (fa_lowrank_kv_spec){.dtype = (i % 2 != 0) != other ? FA_F32 : FA_BF16,
-                                        .rank = ranks[i][0],
-                                        .model_dim = model_dims[ranks[i][1]],
-                                        .heads = heads[ranks[i][2]][0],
-                                        .head_dim = heads[ranks[i][2]][1],
-                                        .head_dim_v = heads[ranks[i][2]][2],
-                                        .batch = 1,
-                                        .seqlen = 19};
-    warm_lowrank(ctx, specs, 12, 2);
-    for (size_t i = 0; i < 12; i++)
-        compile_and_run_lowrank(ctx, specs[i], 2, NULL, i + 1);
+    for (size_t i = 0; i < RANKS; i++) {
+        fa_lowrank_kv_spec s = ranks[i].spec;
+        if (other) {
+            s.dtype = s.dtype == FA_F32 ? FA_BF16 : FA_F32;
+            s.plan =
+                s.plan == FA_LOWRANK_ONE_LAUNCH ? FA_LOWRANK_TWO_LAUNCHES : FA_LOWRANK_ONE_LAUNCH;
+        }
+        specs[i] = lowrank_spec(s);
+    }
+    cr_assert_eq(fa_warm(ctx, specs, RANKS, NULL, NULL), FA_OK, "%s", fa_last_error());
+    for (size_t i = 0; i < RANKS; i++)
+        run_ranked(ctx, specs[i].lowrank_kv, ranks[i].shape, 10 * i + 1);
     close_device(&f, ctx);
 }
 
@@ -37,48 +82,21 @@ Test(gpu_lowrank_kv_sizes, ranks)
     run_ranks(false);
 }
 
-Test(gpu_lowrank_kv_sizes, ranks_in_the_other_type)
+Test(gpu_lowrank_kv_sizes, ranks_in_the_other_type_and_plan)
 {
     run_ranks(true);
 }
 
-/* One kernel for every model_dim, heads and head_dim. */
-static void run_dynamic(fa_dtype dtype)
-{
-    const fa_lowrank_kv_spec spec = {.dtype = dtype, .rank = 33, .batch = 1, .seqlen = 17};
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    fa_kernel *kernel = compile_lowrank(ctx, spec);
-    for (size_t i = 0; i < 8 + HEADS; i++) {
-        fa_lowrank_kv_spec sizes = spec;
-        const int *head = heads[i < 8 ? 1 : i - 8];
-        if (head[2])
-            continue; /* a kernel of its own */
-        sizes.model_dim = i < 8 ? model_dims[i] : 40;
-        sizes.heads = head[0];
-        sizes.head_dim = head[1];
-        run_lowrank(kernel, spec, sizes, NULL, i + 1);
-    }
-    fa_kernel_release(kernel);
-    close_device(&f, ctx);
-}
-
-Test(gpu_lowrank_kv_sizes, dynamic_sizes_f32)
-{
-    run_dynamic(FA_F32);
-}
-
-Test(gpu_lowrank_kv_sizes, dynamic_sizes_f16)
-{
-    run_dynamic(FA_F16);
-}
-
-/* One kernel for every number of tokens: it goes over from small blocks to large ones. */
+/* One kernel for every number of tokens: it goes over from one launch to two, or from small tiles to
+ * large ones. */
 static void run_token_counts(fa_lowrank_kv_spec spec, const int (*shapes)[2], size_t count)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = compile_lowrank(ctx, lowrank_bake(spec, 1));
+    fa_kernel_info_t info = {.size = sizeof info};
+    OK(fa_kernel_info(kernel, &info));
+    cr_expect(strstr(info.plan, "tokens on"), "one way for few and one for many: %s", info.plan);
     for (size_t i = 0; i < count; i++) {
         fa_lowrank_kv_spec sizes = spec;
         sizes.batch = shapes[i][0];
@@ -109,7 +127,7 @@ Test(gpu_lowrank_kv_sizes, many_tokens)
 
 Test(gpu_lowrank_kv_sizes, many_tokens_in_two_launches)
 {
-    static const int shapes[][2] = {{3, 411}, {1, 128}, {1, 1}};
+    static const int shapes[][2] = {{3, 700}, {1, 128}, {1, 1}};
     run_token_counts((fa_lowrank_kv_spec){.dtype = FA_BF16,
                                           .plan = FA_LOWRANK_TWO_LAUNCHES,
                                           .model_dim = 24,
@@ -126,18 +144,6 @@ Test(gpu_lowrank_kv_sizes, large_tiles)
         {.form = FA_LOWRANK_DOWN, .model_dim = 34, .rank = 136, .dtype = FA_BF16},
         {.form = FA_LOWRANK_DOWN, .model_dim = 34, .rank = 70, .norm = FA_ROPE_RMS_NORM},
         {.form = FA_LOWRANK_UP, .rank = 72, .heads = 2, .head_dim = 65, .dtype = FA_F16},
-        {.plan = FA_LOWRANK_ONE_LAUNCH,
-         .model_dim = 34,
-         .rank = 70,
-         .heads = 1,
-         .head_dim = 50,
-         .norm = FA_ROPE_RMS_NORM},
-        {.plan = FA_LOWRANK_ONE_LAUNCH,
-         .model_dim = 34,
-         .rank = 72,
-         .heads = 1,
-         .head_dim = 50,
-         .dtype = FA_BF16},
     };
     fixture f;
     fa_context *ctx = open_device(&f, 0);

@@ -31,7 +31,7 @@ Test(linear_spec, refusals_name_the_field)
         {{.dtype = (fa_dtype)3}, FA_ERR_VALUE, "dtype"},
         {{.operands = (fa_linear_operands)2}, FA_ERR_VALUE, "operands"},
         {{.output = (fa_linear_output)4}, FA_ERR_VALUE, "output"},
-        {{.arithmetic = (fa_linear_arithmetic)4}, FA_ERR_VALUE, "arithmetic"},
+        {{.arithmetic = (fa_linear_arithmetic)5}, FA_ERR_VALUE, "arithmetic"},
         {{.scales = (fa_linear_scales)3}, FA_ERR_VALUE, "scales"},
         {{.activation = (fa_linear_activation)4}, FA_ERR_VALUE, "activation"},
         {{.rotation = (fa_kv_rotation)3}, FA_ERR_VALUE, "rotation"},
@@ -39,6 +39,8 @@ Test(linear_spec, refusals_name_the_field)
         {{.position_type = (fa_index)2}, FA_ERR_VALUE, "position_type"},
         {{.dtype = FA_BF16, .arithmetic = FA_LINEAR_SPLIT_TF32}, FA_ERR_VALUE, "bf16 operands"},
         {{.operands = FA_LINEAR_E4M3, .arithmetic = FA_LINEAR_SPLIT_BF16}, FA_ERR_VALUE, "e4m3"},
+        {{.dtype = FA_F16, .arithmetic = FA_LINEAR_SPLIT_F16}, FA_ERR_VALUE, "f16 operands"},
+        {{.arithmetic = FA_LINEAR_SPLIT_F16, .splits = 2}, FA_ERR_VALUE, "splits = 2"},
         {{.split_2 = 32}, FA_ERR_VALUE, "split_2 = 32"},
         {{.split_1 = 32, .split_2 = 32}, FA_ERR_VALUE, "split_2 = 32"},
         {{.split_1 = 32, .n = 32}, FA_ERR_VALUE, "split_1 = 32 with n = 32"},
@@ -87,9 +89,26 @@ Test(linear_spec, what_an_architecture_lacks_is_refused)
     fa_spec fp8 = linear_spec((fa_linear_spec){.operands = FA_LINEAR_E4M3});
     REFUSED(prepare_for(&fp8, &plan, &ampere), FA_ERR_DTYPE, "sm_86");
     OK(prepare(&fp8, &plan));
-    fa_spec split = linear_spec((fa_linear_spec){.arithmetic = FA_LINEAR_SPLIT_TF32});
-    REFUSED(prepare_for(&split, &plan, &turing), FA_ERR_UNSUPPORTED, "sm_75");
-    OK(prepare_for(&split, &plan, &ampere));
+    static const fa_linear_arithmetic split[] = {FA_LINEAR_SPLIT_TF32, FA_LINEAR_SPLIT_BF16,
+                                                 FA_LINEAR_SPLIT_F16};
+    for (size_t i = 0; i < sizeof split / sizeof split[0]; i++) {
+        fa_spec spec = linear_spec((fa_linear_spec){.arithmetic = split[i]});
+        REFUSED(prepare_for(&spec, &plan, &turing), FA_ERR_UNSUPPORTED, "sm_75");
+        OK(prepare_for(&spec, &plan, &ampere));
+    }
+    /* ptxas has too few registers */
+    const fa_linear_spec large = {.arithmetic = FA_LINEAR_SPLIT_F16,
+                                  .m = 8192,
+                                  .n = 2048,
+                                  .k = 512,
+                                  .tile_m = 256,
+                                  .tile_n = 128};
+    fa_linear_spec dynamic = large;
+    dynamic.n = 0;
+    fa_spec baked = linear_spec(large), any = linear_spec(dynamic);
+    REFUSED(prepare_for(&baked, &plan, &ampere), FA_ERR_VALUE, "there are 128 x 128");
+    REFUSED(prepare(&any, &plan), FA_ERR_VALUE, "there are 128 x 128");
+    OK(prepare(&baked, &plan));
 }
 
 /* Specs that mean the same share a kernel. */
@@ -149,7 +168,7 @@ Test(linear_plan, shared_memory_fits)
 
 Test(linear_plan, tiles_follow_the_size_and_can_be_forced)
 {
-    fa__plan p = plan_of((fa_linear_spec){.m = 8192, .n = 2048, .k = 512}, &target);
+    fa__plan p = plan_of((fa_linear_spec){.m = 8192, .n = 2048, .k = 512, .splits = 1}, &target);
     cr_expect_eq(p.value[LINEAR_TILE_M], 128, "%s", p.text);
     cr_expect_eq(p.value[LINEAR_TILE_N], 128, "%s", p.text);
     cr_expect(strstr(p.text, "tiles of 128 x 128 x 32"), "%s", p.text);

@@ -57,11 +57,11 @@ Test(lowrank_kv_launch, canonical)
     const lowrank_params *k = launched_params(&x);
     cr_expect_null(x.launch.then);
     cr_expect_eq(x.launch.grid[0], 24u); /* 384 tokens, 16 a block */
-    cr_expect_eq(x.launch.grid[1], 2u);  /* K and V */
+    cr_expect_eq(x.launch.grid[1], 4u);  /* two shares of K, two of V */
     cr_expect_eq(k->hidden_bytes, 16);
     cr_expect_eq(k->w_down_bytes, 16);
     cr_expect_eq(k->w_up_bytes[1], 16);
-    cr_expect(k->out_pairs[0] && k->out_pairs[1]);
+    cr_expect(k->out_width[0] == 4 && k->out_width[1] == 4);
     cr_expect_eq(k->out[1].data, k->out[0].data + 4 * 32 * 4, "slot 1 is V");
     cr_expect_eq(k->out[0].token, 2 * 4 * 32);
     cr_expect_eq(k->out[0].outer, 96 * 2 * 4 * 32);
@@ -82,7 +82,7 @@ Test(lowrank_kv_launch, two_launches_share_their_parameters)
     cr_expect_eq(x.launch.then->function, 1u);
     cr_expect_null(x.launch.then->then);
     cr_expect_eq(launched_params(&x)->latent_out.token, 48);
-    cr_expect_not(launched_params(&x)->latent_pairs, "a pair would reach over the end");
+    cr_expect_eq(launched_params(&x)->latent_width, 1, "a pair would reach over the end");
     OK(fa__op_lowrank_kv.workspace(&x.spec, &x.plan, H200, &x.args, &bytes));
     cr_expect_eq(bytes, 384u * 48 * 4);
     x.args.workspace_bytes = bytes;
@@ -98,32 +98,126 @@ Test(lowrank_kv_launch, two_launches_share_their_parameters)
     REFUSED(launched_run(&x), FA_ERR_ALIAS, "workspace");
 }
 
-/* Each share of column tiles is some block's, and no block has none of them before it. */
+/* Decoding takes the products for few tokens, prefill those for many. */
+Test(lowrank_kv_launch, the_number_of_tokens_chooses_the_products)
+{
+    static const int tokens[] = {1, 16, 8192};
+    for (size_t t = 0; t < 3; t++) {
+        launched x;
+        lowrank_plan p;
+        size_t bytes = 0;
+        launched_begin(&x, (fa_lowrank_kv_spec){.dtype = FA_BF16,
+                                                .norm = FA_ROPE_RMS_NORM,
+                                                .model_dim = 4096,
+                                                .rank = 512,
+                                                .heads = 8,
+                                                .head_dim = 128});
+        x.args.lowrank_kv.batch = 1;
+        x.args.lowrank_kv.seqlen = tokens[t];
+        OK(launched_run(&x));
+        fa__lowrank_plan_get(&x.plan, &p);
+        const lowrank_way way = t < 2 ? p.few : p.many;
+        const fa__launch *launch = &x.launch;
+        for (int32_t i = 0; i < 3; i++, launch = launch->then) {
+            const lowrank_kernel *k = &p.kernel[way.kernel[i]];
+            cr_assert_not_null(launch);
+            cr_expect_eq(launch->function, way.kernel[i]);
+            cr_expect_eq(launch->smem_bytes, fa__lowrank_shared_bytes(k));
+            cr_expect_eq(launch->block[0], fa__lowrank_threads(k));
+            cr_expect_eq(launch->params, x.launch.params);
+        }
+        cr_expect_null(launch);
+        OK(fa__op_lowrank_kv.workspace(&x.spec, &x.plan, H200, &x.args, &bytes));
+        cr_expect_eq(bytes, (size_t)tokens[t] * 512 * 2);
+    }
+}
+
+/* Behind the latent, a byte for each token that a later one may supersede. */
+Test(lowrank_kv_launch, marks_are_part_of_the_workspace)
+{
+    static const struct {
+        fa_lowrank_kv_spec s;
+        bool marks;
+    } cases[] = {
+        {{.to_cache = true}, true},
+        {{.to_cache = true, .cache = FA_KV_SLOTS, .seqlen = 1}, true},
+        {{.to_cache = true, .seqlen = 1}, false},
+        {{.to_cache = true, .unique = true}, false},
+        {{.to_cache = false}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        launched x;
+        fa_lowrank_kv_spec s = cases[i].s;
+        size_t bytes = 0;
+        s.plan = FA_LOWRANK_TWO_LAUNCHES;
+        s.rank = 45;
+        launched_begin(&x, s);
+        OK(launched_run(&x));
+        OK(fa__op_lowrank_kv.workspace(&x.spec, &x.plan, H200, &x.args, &bytes));
+        const size_t tokens = s.seqlen ? 4 : 384, latent = tokens * 48 * 4;
+        cr_expect_eq(bytes, latent + (cases[i].marks ? tokens : 0), "case %zu", i);
+        cr_expect_eq(launched_params(&x)->superseded,
+                     cases[i].marks ? launched_params(&x)->latent_in.data + latent : 0);
+    }
+}
+
+/* 16 bits as 64 columns a block. */
+Test(lowrank_kv_launch, canonical_of_16_bits)
+{
+    launched x;
+    fa_lowrank_kv_spec s = canonical;
+    s.dtype = FA_BF16;
+    launched_begin(&x, s);
+    OK(launched_run(&x));
+    cr_expect(x.launch.grid[0] == 24 && x.launch.grid[1] == 4);
+}
+
+static uint32_t tiles_of(int64_t size, int32_t tile)
+{
+    return (uint32_t)fa__divide_up(size, tile);
+}
+
+/* As a launch of many tokens has it, or one that makes both products. */
+static void check_grid(const launched *x, const lowrank_kernel *k, int form, int64_t tokens,
+                       int64_t columns)
+{
+    const lowrank_product *product = &k->product;
+    if (k->is_product) {
+        const uint32_t across = tiles_of(form == 1 ? 70 : columns, product->tile_n);
+        cr_expect_eq(x->launch.grid[0],
+                     tiles_of(tokens, product->tile_m) * across * (form == 1 ? 1 : 2));
+        cr_expect_eq(x->launch.grid[1], 1u);
+        return;
+    }
+    const int32_t width = form == 1 ? k->small.down_columns : k->small.up_columns;
+    const uint32_t all = tiles_of(form == 1 ? 70 : columns, width) * (form == 1 ? 1 : 2);
+    cr_expect_eq(x->launch.grid[0], tiles_of(tokens, k->small.rows));
+    cr_expect(x->launch.grid[1] >= 1 && x->launch.grid[1] <= all);
+    if (form == 1)
+        cr_expect_eq(x->launch.grid[1], all);
+}
+
+/* Each column tile is some block's, and no block has none of them before it. */
 Test(lowrank_kv_launch, every_column_tile_is_covered)
 {
     static const int heads[] = {1, 2, 3, 5, 16, 40}, tokens[] = {1, 17, 384, 8192, 100003};
-    for (int form = 0; form < 3; form++)
+    for (int which = 0; which < 6; which++)
         for (size_t h = 0; h < 6; h++)
             for (size_t t = 0; t < 5; t++) {
                 launched x;
                 lowrank_plan p;
-                launched_begin(&x, (fa_lowrank_kv_spec){.form = (fa_lowrank_form)form, .rank = 70});
+                launched_begin(&x, (fa_lowrank_kv_spec){.form = (fa_lowrank_form)(which % 3),
+                                                        .sums = which < 3 ? FA_LOWRANK_SUMS_DEFAULT
+                                                                          : FA_LOWRANK_SUMS_TREE,
+                                                        .plan = which % 3 ? FA_LOWRANK_AUTO
+                                                                          : FA_LOWRANK_ONE_LAUNCH,
+                                                        .rank = 70});
                 x.args.lowrank_kv.heads = heads[h];
                 x.args.lowrank_kv.batch = 1;
                 x.args.lowrank_kv.seqlen = tokens[t];
                 OK(launched_run(&x));
                 fa__lowrank_plan_get(&x.plan, &p);
-                const lowrank_tiles *tiles = &p.kernel[x.launch.function];
-                const uint32_t rows = (uint32_t)tiles->rows;
-                cr_expect(x.launch.grid[0] * rows >= (uint32_t)tokens[t]);
-                cr_expect((x.launch.grid[0] - 1) * rows < (uint32_t)tokens[t]);
-                const int columns = form == 1 ? 70 : heads[h] * 32;
-                const int width = form == 1 ? tiles->down_columns : tiles->up_columns;
-                const uint32_t all =
-                    (uint32_t)((columns + width - 1) / width) * (form == 1 ? 1 : 2);
-                cr_expect(x.launch.grid[1] >= 1 && x.launch.grid[1] <= all);
-                if (form == 1)
-                    cr_expect_eq(x.launch.grid[1], all);
+                check_grid(&x, &p.kernel[x.launch.function], which % 3, tokens[t], heads[h] * 32);
             }
 }
 
@@ -141,15 +235,16 @@ Test(lowrank_kv_launch, accesses_follow_every_pointer_and_stride)
         cr_expect_eq(launched_params(&x)->hidden_bytes, bytes, "%d", shift);
         cr_expect_eq(launched_params(&x)->w_up_bytes[0], 16);
         cr_expect_eq(launched_params(&x)->w_up_bytes[1], bytes);
-        cr_expect_eq(launched_params(&x)->out_pairs[0], shift % 2 == 0);
-        cr_expect_eq(launched_params(&x)->out_pairs[1], true);
+        const int width = shift % 8 == 0 ? 8 : shift % 4 == 0 ? 4 : shift % 2 == 0 ? 2 : 1;
+        cr_expect_eq(launched_params(&x)->out_width[0], width, "%d", shift);
+        cr_expect_eq(launched_params(&x)->out_width[1], 8);
     }
     launched_begin(&x, (fa_lowrank_kv_spec){.dtype = FA_F16, .rank = 33, .head_dim = 5});
     x.args.lowrank_kv.w_up_k = (fa_tensor){TENSOR(3), 0, 8, 64};
     OK(launched_run(&x));
     cr_expect_eq(launched_params(&x)->w_down_bytes, 2, "rows of 33");
     cr_expect_eq(launched_params(&x)->w_up_bytes[0], 2, "a head ends at 5");
-    cr_expect_not(launched_params(&x)->out_pairs[0], "a pair would reach into the next head");
+    cr_expect_eq(launched_params(&x)->out_width[0], 1, "a pair would reach into the next head");
 }
 
 /* --- refusals of a launch --- */
@@ -284,7 +379,9 @@ Test(lowrank_kv_launch, F53_more_work_than_a_grid_holds_is_refused)
     a->latent.data = AT(INT64_C(1) << 52);
     a->hidden.data = AT(INT64_C(1) << 53);
     REFUSED(launched_run(&x), FA_ERR_GEOMETRY, "in parts");
-    a->seqlen = 50;
+    a->seqlen = 1;
+    REFUSED(launched_run(&x), FA_ERR_GEOMETRY, "in parts");
+    a->batch = LINEAR_MAX_SIZE;
     OK(launched_run(&x));
 }
 
