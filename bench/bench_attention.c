@@ -188,6 +188,7 @@ static void run_case(fa_context *ctx, const attention_case *of, bool quick, doub
     attention_run run;
     if (!set_up(&run, ctx, of))
         return;
+    bench_emit_compile(of->name, run.kernel);
     const bool right = result_is_right(&run, stream);
     bench_op op = {.name = of->name,
                    .kernel = run.kernel,

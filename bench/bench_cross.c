@@ -312,7 +312,6 @@ static void run_case(fa_context *ctx, const cross_case *of, bool quick, double g
                      gpu_stream stream)
 {
     const fa_cross_attention_spec *s = &of->spec;
-    fa_kernel_info_t info = {.size = sizeof info};
     cross_run run;
     if (!set_up(&run, ctx, of))
         return;
@@ -328,8 +327,7 @@ static void run_case(fa_context *ctx, const cross_case *of, bool quick, double g
                        s->dtype == FA_F32 ? BENCH_TF32_FLOPS_PER_US / 3 : BENCH_BF16_FLOPS_PER_US};
     snprintf(op.sizes, sizeof op.sizes, "[%d,%d,%d,%d,%d,%d]", s->batch, s->seqlen_q, s->seqlen_k,
              s->model_dim, s->heads_q, s->head_dim);
-    bench_check(fa_kernel_info(run.kernel, &info), "fa_kernel_info");
-    bench_emit(of->name, "fajit", "compile", (double)info.compile_ns * 1e-6, "ms", "by NVRTC");
+    bench_emit_compile(of->name, run.kernel);
     if (result_is_right(&run, stream))
         (of->sets > 2 ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
     tear_down(&run);

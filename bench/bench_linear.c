@@ -161,6 +161,16 @@ static double floor_bytes(const fa_linear_spec *s)
     return (m * k + n * k + m * n) * (double)bench_dtype_bytes(s->dtype);
 }
 
+/* Three products make one of float32: of tf32 numbers, or of halves, which are twice as fast. */
+static double rate_of(const linear_run *run)
+{
+    fa_kernel_info_t info = {.size = sizeof info};
+    bench_check(fa_kernel_info(run->kernel, &info), "fa_kernel_info");
+    if (run->of->spec.dtype != FA_F32)
+        return BENCH_BF16_FLOPS_PER_US;
+    return (strstr(info.plan, "f16") ? BENCH_BF16_FLOPS_PER_US : BENCH_TF32_FLOPS_PER_US) / 3;
+}
+
 static void run_case(fa_context *ctx, const linear_case *of, bool quick, double gb_per_s,
                      gpu_stream stream)
 {
@@ -168,6 +178,7 @@ static void run_case(fa_context *ctx, const linear_case *of, bool quick, double 
     linear_run run;
     if (!set_up(&run, ctx, of))
         return;
+    bench_emit_compile(of->name, run.kernel);
     const bool right = result_is_right(&run, stream);
     bench_op op = {.name = of->name,
                    .kernel = run.kernel,
@@ -178,8 +189,7 @@ static void run_case(fa_context *ctx, const linear_case *of, bool quick, double 
                    .flops = 2.0 * s->m * s->n * s->k,
                    .error = run.error,
                    .error_note = "the largest of 4096 elements against float64; inputs in [-1, 1)"};
-    /* Three products make one of float32. */
-    op.flops_per_us = s->dtype == FA_F32 ? BENCH_TF32_FLOPS_PER_US / 3 : BENCH_BF16_FLOPS_PER_US;
+    op.flops_per_us = rate_of(&run);
     snprintf(op.sizes, sizeof op.sizes, "M %d N %d K %d", s->m, s->n, s->k);
     if (right)
         (of->sets > 2 ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
@@ -187,12 +197,30 @@ static void run_case(fa_context *ctx, const linear_case *of, bool quick, double 
 }
 
 #define BF16 .dtype = FA_BF16
+#define TF32 .arithmetic = FA_LINEAR_SPLIT_TF32
+#define F16 .arithmetic = FA_LINEAR_SPLIT_F16
 
 static const linear_case cases[] = {
-    {"linear_f32_M8192_N512_K4096", {.m = 8192, .n = 512, .k = 4096, .splits = 1}, 2},
-    {"linear_f32_M8192_N2048_K512", {.m = 8192, .n = 2048, .k = 512, .splits = 1}, 2},
-    {"linear_f32_M8192_N4096_K512", {.m = 8192, .n = 4096, .k = 512, .splits = 1}, 2},
-    {"linear_f32_M8192_N2048_K2048", {.m = 8192, .n = 2048, .k = 2048, .splits = 1}, 2},
+    {"linear_f32_M8192_N512_K4096", {.m = 8192, .n = 512, .k = 4096}, 2},
+    {"linear_f32_M8192_N2048_K512", {.m = 8192, .n = 2048, .k = 512}, 2},
+    {"linear_f32_M8192_N4096_K512", {.m = 8192, .n = 4096, .k = 512}, 2},
+    {"linear_f32_M8192_N2048_K2048", {.m = 8192, .n = 2048, .k = 2048}, 2},
+    {"linear_f32_split_tf32_M8192_N512_K4096",
+     {TF32, .m = 8192, .n = 512, .k = 4096, .splits = 1},
+     2},
+    {"linear_f32_split_tf32_M8192_N2048_K512",
+     {TF32, .m = 8192, .n = 2048, .k = 512, .splits = 1},
+     2},
+    {"linear_f32_split_tf32_M8192_N4096_K512",
+     {TF32, .m = 8192, .n = 4096, .k = 512, .splits = 1},
+     2},
+    {"linear_f32_split_tf32_M8192_N2048_K2048",
+     {TF32, .m = 8192, .n = 2048, .k = 2048, .splits = 1},
+     2},
+    {"linear_f32_split_f16_M8192_N512_K4096", {F16, .m = 8192, .n = 512, .k = 4096}, 2},
+    {"linear_f32_split_f16_M8192_N2048_K512", {F16, .m = 8192, .n = 2048, .k = 512}, 2},
+    {"linear_f32_split_f16_M8192_N4096_K512", {F16, .m = 8192, .n = 4096, .k = 512}, 2},
+    {"linear_f32_split_f16_M8192_N2048_K2048", {F16, .m = 8192, .n = 2048, .k = 2048}, 2},
     {"linear_bf16_M8192_N512_K4096", {BF16, .m = 8192, .n = 512, .k = 4096, .splits = 1}, 2},
     {"linear_bf16_M8192_N2048_K512", {BF16, .m = 8192, .n = 2048, .k = 512, .splits = 1}, 2},
     {"linear_bf16_M8192_N4096_K512", {BF16, .m = 8192, .n = 4096, .k = 512, .splits = 1}, 2},

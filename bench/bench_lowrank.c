@@ -172,6 +172,7 @@ static void run_case(fa_context *ctx, const lowrank_case *of, bool quick, double
     lowrank_run run;
     if (!set_up(&run, ctx, of))
         return;
+    bench_emit_compile(of->name, run.kernel);
     const size_t elements = run.hidden + run.down + 2 * run.up + run.out;
     bench_op op = {.name = of->name,
                    .kernel = run.kernel,

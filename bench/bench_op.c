@@ -68,6 +68,13 @@ static double budget_ms(bool quick)
     return quick ? 40 : 200;
 }
 
+void bench_emit_compile(const char *name, const fa_kernel *kernel)
+{
+    fa_kernel_info_t info = {.size = sizeof info};
+    bench_check(fa_kernel_info(kernel, &info), "fa_kernel_info");
+    bench_emit(name, "fajit", "compile", (double)info.compile_ns * 1e-6, "ms", "by NVRTC");
+}
+
 void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream)
 {
     emit(op, op->name, bench_time_graph(op->launch, op->user, 10, budget_ms(quick), stream),

@@ -24,6 +24,9 @@ typedef struct bench_op {
 #define BENCH_BF16_FLOPS_PER_US 989e6
 #define BENCH_TF32_FLOPS_PER_US 494e6
 
+/* How long NVRTC took for the kernel: the caches of benchmarks are empty at first. */
+void bench_emit_compile(const char *name, const fa_kernel *kernel);
+
 /* One row: a graph of launches, against the time that the bytes take at the copy rate, or the
  * arithmetic at its own. */
 void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);

@@ -118,6 +118,20 @@ def linear_rows():
                     floor=(bench, "cublas", "time"),
                 )
             )
+    for split in ("split_tf32", "split_f16"):
+        for n, k in ((512, 4096), (2048, 512), (4096, 512), (2048, 2048)):
+            peer = f"linear_f32_M8192_N{n}_K{k}"
+            aimed = split == "split_f16"  # what auto takes
+            rows.append(
+                Row(
+                    f"float32, 8192 x {n} x {k}, {split}",
+                    f"linear_f32_{split}_M8192_N{n}_K{k}",
+                    ">= 2 x cuBLAS" if aimed else "",
+                    share=2 if aimed else None,
+                    peers=[(peer, "time")],
+                    floor=(peer, "cublas", "time"),
+                )
+            )
     for size, limit in (((384, 48, 256), 2.5), ((384, 256, 48), 2.2), ((512, 256, 256), 3.5)):
         for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
             bench = "linear_f32_M{}_N{}_K{}_".format(*size) + kind
@@ -142,7 +156,18 @@ def linear_rows():
                     floor=(bench, "cublas", "time"),
                 )
             )
+    for title, name in (
+        ("float32, 8192 x 2048 x 2048", "f32_M8192_N2048_K2048"),
+        ("float32, 8192 x 2048 x 2048, split_tf32", "f32_split_tf32_M8192_N2048_K2048"),
+        ("bfloat16, 8192 x 2048 x 2048", "bf16_M8192_N2048_K2048"),
+        ("float32, 384 x 48 x 256", "f32_M384_N48_K256"),
+    ):
+        rows.append(compile_row(title, f"linear_{name}"))
     return rows
+
+
+def compile_row(title, bench):
+    return Row(f"cold compile: {title}", bench, metric="compile")
 
 
 def attention_rows():
@@ -162,6 +187,12 @@ def attention_rows():
     ):
         bench = f"attention_{name}"
         rows.append(Row(shape, bench, peers=[(bench, "time")]))
+    for title, name in (
+        ("float32 [4, 64 by 128, 8, 32]", "canonical_f32"),
+        ("bfloat16 [4, 4096, 16, 128], causal", "bf16_d128_causal"),
+        ("bfloat16 [4, 4096, 8, 256], full", "bf16_d256_full"),
+    ):
+        rows.append(compile_row(title, f"attention_{name}"))
     return rows
 
 
@@ -194,6 +225,11 @@ def lowrank_rows():
                 floor=(bench, "torch_eager", "time"),
             )
         )
+    for title, name in (
+        ("float32, 384 tokens", "canonical_f32"),
+        ("bfloat16, 4096 to 512 to 16 heads", "bf16_m4096_r512_g16"),
+    ):
+        rows.append(compile_row(title, f"lowrank_{name}"))
     return rows
 
 
@@ -240,7 +276,7 @@ def cross_rows():
     )
     for name in ("canonical_f32", "canonical_bf16", "large_bf16", "decode_bf16"):
         title = name.replace("_", ", ").replace("f32", "float32").replace("bf16", "bfloat16")
-        rows.append(Row(f"cold compile: {title}", f"cross_{name}", metric="compile"))
+        rows.append(compile_row(title, f"cross_{name}"))
     return rows
 
 
