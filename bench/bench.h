@@ -56,6 +56,8 @@ void bench_fill(void *device, fa_dtype dtype, size_t count, size_t period, doubl
                 uint64_t seed);
 /* Values in [-1, 1) of a period that matters to nobody. */
 void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed);
+/* New device memory, filled so. For gpu_free. */
+void *bench_alloc_random(fa_dtype dtype, size_t count, uint64_t seed);
 size_t bench_dtype_bytes(fa_dtype dtype);
 double bench_load(fa_dtype dtype, const void *from, size_t i);
 

@@ -45,13 +45,6 @@ static size_t count_k(const fa_attention_spec *s)
     return (size_t)s->batch * (size_t)s->seqlen_k * (size_t)s->heads_k * (size_t)s->head_dim;
 }
 
-static void *random_memory(fa_dtype dtype, size_t elements, uint64_t seed)
-{
-    void *memory = gpu_alloc(elements * bench_dtype_bytes(dtype));
-    bench_fill_random(memory, dtype, elements, seed);
-    return memory;
-}
-
 /* false, with the reason reported, when there is no kernel for this case. */
 static bool set_up(attention_run *run, fa_context *ctx, const attention_case *of)
 {
@@ -66,9 +59,9 @@ static bool set_up(attention_run *run, fa_context *ctx, const attention_case *of
     for (size_t i = 0; i < of->sets; i++) {
         fa_attention_args *a = &run->args[i].attention;
         run->args[i] = (fa_args)FA_ARGS_INIT(FA_OP_ATTENTION);
-        a->q.data = random_memory(s->dtype, count_q(s), 4 * i + 1);
-        a->k.data = random_memory(s->dtype, count_k(s), 4 * i + 2);
-        a->v.data = random_memory(s->dtype, count_k(s), 4 * i + 3);
+        a->q.data = bench_alloc_random(s->dtype, count_q(s), 4 * i + 1);
+        a->k.data = bench_alloc_random(s->dtype, count_k(s), 4 * i + 2);
+        a->v.data = bench_alloc_random(s->dtype, count_k(s), 4 * i + 3);
         a->out.data = gpu_alloc(count_q(s) * bench_dtype_bytes(s->dtype));
         gpu_fill(a->out.data, 0xff, count_q(s) * bench_dtype_bytes(s->dtype)); /* NaN */
     }

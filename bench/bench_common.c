@@ -287,3 +287,10 @@ void bench_fill_random(void *device, fa_dtype dtype, size_t count, uint64_t seed
 {
     bench_fill(device, dtype, count, 1000003, 1, seed); /* a prime number */
 }
+
+void *bench_alloc_random(fa_dtype dtype, size_t count, uint64_t seed)
+{
+    void *memory = gpu_alloc(count * bench_dtype_bytes(dtype));
+    bench_fill_random(memory, dtype, count, seed);
+    return memory;
+}

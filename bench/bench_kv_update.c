@@ -55,27 +55,21 @@ static int32_t *make_positions(const fa_kv_update_spec *s, size_t set)
     return positions;
 }
 
-static void *random_memory(const kv_run *run, size_t elements, uint64_t seed)
-{
-    void *memory = gpu_alloc(elements * bench_dtype_bytes(run->kv->spec.dtype));
-    bench_fill_random(memory, run->kv->spec.dtype, elements, seed);
-    return memory;
-}
-
 static void make_set(kv_run *run, size_t i)
 {
+    const fa_dtype dtype = run->kv->spec.dtype;
     const fa_kv_update_spec *s = &run->kv->spec;
     const size_t count = (size_t)s->batch * (size_t)s->tokens;
     fa_kv_update_args *a = &run->args[i].kv_update;
     run->args[i] = (fa_args)FA_ARGS_INIT(FA_OP_KV_UPDATE);
-    a->k_new.data = random_memory(run, run->fresh, 8 * i + 1);
-    a->v_new.data = random_memory(run, run->fresh, 8 * i + 2);
+    a->k_new.data = bench_alloc_random(dtype, run->fresh, 8 * i + 1);
+    a->v_new.data = bench_alloc_random(dtype, run->fresh, 8 * i + 2);
     if (i && run->kv->one_cache) {
         a->cache_k = run->args[0].kv_update.cache_k;
         a->cache_v = run->args[0].kv_update.cache_v;
     } else {
-        a->cache_k.data = random_memory(run, run->cache, 8 * i + 3);
-        a->cache_v.data = random_memory(run, run->cache, 8 * i + 4);
+        a->cache_k.data = bench_alloc_random(dtype, run->cache, 8 * i + 3);
+        a->cache_v.data = bench_alloc_random(dtype, run->cache, 8 * i + 4);
     }
     if (!s->in_place) {
         const size_t bytes = 2 * run->cache * bench_dtype_bytes(s->dtype);

@@ -37,22 +37,14 @@ static void launch(void *user, size_t i, gpu_stream stream)
 
 /* --- setting up --- */
 
-static void *random_matrix(const fa_linear_spec *s, int32_t rows, uint64_t seed)
-{
-    const size_t count = (size_t)rows * (size_t)s->k;
-    void *memory = gpu_alloc(count * bench_dtype_bytes(s->dtype));
-    bench_fill_random(memory, s->dtype, count, seed);
-    return memory;
-}
-
 static void make_set(linear_run *run, size_t i)
 {
     const fa_linear_spec *s = &run->of->spec;
     const size_t bytes = (size_t)s->m * (size_t)s->n * bench_dtype_bytes(s->dtype);
     fa_args *args = &run->args[i];
     *args = (fa_args)FA_ARGS_INIT(FA_OP_LINEAR);
-    args->linear.x.data = random_matrix(s, s->m, 8 * i + 1);
-    args->linear.w.data = random_matrix(s, s->n, 8 * i + 2);
+    args->linear.x.data = bench_alloc_random(s->dtype, (size_t)s->m * (size_t)s->k, 8 * i + 1);
+    args->linear.w.data = bench_alloc_random(s->dtype, (size_t)s->n * (size_t)s->k, 8 * i + 2);
     args->linear.y[0].data = gpu_alloc(bytes);
     gpu_fill(args->linear.y[0].data, 0xff, bytes); /* NaN in every type */
     bench_check(fa_workspace_size(run->kernel, args, &args->workspace_bytes), "fa_workspace_size");

@@ -32,25 +32,19 @@ static void launch(void *user, size_t i, gpu_stream stream)
     bench_check(fa_launch(run->kernel, &run->args[i % run->sets], stream), "fa_launch");
 }
 
-static void *random_memory(const lowrank_run *run, size_t elements, uint64_t seed)
-{
-    void *memory = gpu_alloc(elements * bench_dtype_bytes(run->of->spec.dtype));
-    bench_fill_random(memory, run->of->spec.dtype, elements, seed);
-    return memory;
-}
-
 /* A set has its own activations, weights and output. */
 static void make_set(lowrank_run *run, size_t i)
 {
+    const fa_dtype dtype = run->of->spec.dtype;
     const size_t bytes = run->out * bench_dtype_bytes(run->of->spec.dtype);
     size_t workspace = 0;
     fa_args *args = &run->args[i];
     *args = (fa_args)FA_ARGS_INIT(FA_OP_LOWRANK_KV);
     fa_lowrank_kv_args *a = &args->lowrank_kv;
-    a->hidden.data = random_memory(run, run->hidden, 4 * i + 1);
-    a->w_down = random_memory(run, run->down, 4 * i + 2);
-    a->w_up_k.data = random_memory(run, run->up, 4 * i + 3);
-    a->w_up_v.data = random_memory(run, run->up, 4 * i + 4);
+    a->hidden.data = bench_alloc_random(dtype, run->hidden, 4 * i + 1);
+    a->w_down = bench_alloc_random(dtype, run->down, 4 * i + 2);
+    a->w_up_k.data = bench_alloc_random(dtype, run->up, 4 * i + 3);
+    a->w_up_v.data = bench_alloc_random(dtype, run->up, 4 * i + 4);
     a->k_out.data = gpu_alloc(bytes);
     gpu_fill(a->k_out.data, 0xff, bytes); /* NaN in every type */
     bench_check(fa_workspace_size(run->kernel, args, &workspace), "fa_workspace_size");

@@ -59,14 +59,4 @@ static inline void run_attention(const fa_kernel *kernel, fa_attention_spec atte
     gpu_case_free(&g);
 }
 
-static inline float *floats_of(gpu_case *g, const char *name)
-{
-    return g->c.tensor[gpu_case_index(g, name)].host;
-}
-
-static inline size_t count_of(gpu_case *g, const char *name)
-{
-    return g->c.tensor[gpu_case_index(g, name)].count;
-}
-
 #endif

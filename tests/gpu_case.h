@@ -74,6 +74,17 @@ static inline size_t gpu_case_index(const gpu_case *g, const char *name)
     return 0;
 }
 
+/* A tensor on the host: of float32, and how many elements it has. */
+static inline float *floats_of(gpu_case *g, const char *name)
+{
+    return g->c.tensor[gpu_case_index(g, name)].host;
+}
+
+static inline size_t count_of(gpu_case *g, const char *name)
+{
+    return g->c.tensor[gpu_case_index(g, name)].count;
+}
+
 /* A tensor as it came back. */
 static inline void *gpu_case_at(const gpu_case *g, size_t i)
 {

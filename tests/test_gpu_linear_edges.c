@@ -6,11 +6,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static float *floats_of(gpu_case *g, const char *name)
-{
-    return g->c.tensor[gpu_case_index(g, name)].host;
-}
-
 /* --- addresses and strides --- */
 
 #define STEPS .bias = true, .residual = true

@@ -10,11 +10,6 @@
 
 static const fa_linear_spec halves = {HALVES};
 
-static float *floats_of(gpu_case *g, const char *name)
-{
-    return g->c.tensor[gpu_case_index(g, name)].host;
-}
-
 /* Everything but the sums. */
 static void expect_nothing_else_written(gpu_case *g)
 {

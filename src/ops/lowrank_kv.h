@@ -168,6 +168,22 @@ typedef struct lowrank_work {
     int64_t columns[2]; /* of K, of V */
 } lowrank_work;
 
+/* Tiles of so many columns, those of K and then those of V. */
+static inline int64_t fa__lowrank_column_tiles(const lowrank_work *w, int64_t columns)
+{
+    return fa__divide_up(w->columns[0], columns) + fa__divide_up(w->columns[1], columns);
+}
+
+/* Of a product by itself: the latent's, or those of K and V. */
+static inline int64_t fa__lowrank_product_tiles(const fa_lowrank_kv_spec *s, int32_t step,
+                                                const lowrank_work *w, int64_t tile_m,
+                                                int64_t tile_n)
+{
+    return fa__divide_up(w->tokens, tile_m) * (step == STEP_DOWN
+                                                   ? fa__divide_up(s->rank, tile_n)
+                                                   : fa__lowrank_column_tiles(w, tile_n));
+}
+
 /* The layout of a small step for blocks of `rows` tokens and, of the second product, `up_columns`
  * columns at once. False: shared memory has no room; *out then tells what the least needs. */
 bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,

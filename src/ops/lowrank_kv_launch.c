@@ -193,11 +193,7 @@ static void blocks_of(const fa_lowrank_kv_spec *s, const lowrank_kernel *k, cons
     if (k->step == STEP_NORM) {
         *blocks = fa__divide_up(tokens, LOWRANK_WARPS);
     } else if (k->is_product) {
-        const int64_t tile_n = k->product.tile_n;
-        *blocks = fa__divide_up(tokens, k->product.tile_m) *
-                  (k->step == STEP_DOWN
-                       ? fa__divide_up(n->rank, tile_n)
-                       : fa__divide_up(w.columns[0], tile_n) + fa__divide_up(w.columns[1], tile_n));
+        *blocks = fa__lowrank_product_tiles(s, k->step, &w, k->product.tile_m, k->product.tile_n);
     } else {
         *blocks = fa__divide_up(tokens, k->small.rows);
         *shares = fa__lowrank_small_shares(s, k, &w, multiprocessors);

@@ -65,7 +65,6 @@ static lowrank_product product_of(const fa_lowrank_kv_spec *s, int32_t step, con
 /* --- ways --- */
 
 #define FEW_TOKENS 16 /* a step of decoding: what a kernel for any number of them has a way for */
-#define NORM_WARPS 8  /* as lowrank_kv.cu */
 
 /* Kernels that do all of a launch, one after another. */
 typedef struct draft {
@@ -124,7 +123,7 @@ static fa_status add_steps(const fa_lowrank_kv_spec *s, const fa__target *target
         status = add_step(s, target, d, STEP_DOWN, tokens);
     if (!status && s->norm)
         d->kernel[d->count++] = (lowrank_kernel){
-            .step = STEP_NORM, .small = {.shared_bytes = NORM_WARPS * LOWRANK_TOKEN_BYTES}};
+            .step = STEP_NORM, .small = {.shared_bytes = LOWRANK_WARPS * LOWRANK_TOKEN_BYTES}};
     if (!status && s->form != FA_LOWRANK_DOWN)
         status = add_step(s, target, d, STEP_UP, tokens);
     return status;
@@ -149,15 +148,12 @@ static int64_t product_clocks(const fa_lowrank_kv_spec *s, const fa__plan *plan,
                               const lowrank_work *w, int64_t multiprocessors)
 {
     const bool down = step == STEP_DOWN;
-    const int64_t tile_n = plan->value[LINEAR_TILE_N];
-    const int64_t columns =
-        down ? fa__divide_up(s->rank, tile_n)
-             : fa__divide_up(w->columns[0], tile_n) + fa__divide_up(w->columns[1], tile_n);
+    const int64_t tile_m = plan->value[LINEAR_TILE_M], tile_n = plan->value[LINEAR_TILE_N];
     const int32_t percent = s->dtype == FA_F32 ? 100 : HALVES_PERCENT;
     const linear_work work = {
-        .tiles = fa__divide_up(w->tokens, plan->value[LINEAR_TILE_M]) * columns,
+        .tiles = fa__lowrank_product_tiles(s, step, w, tile_m, tile_n),
         .k_tiles = fa__divide_up(down ? w->model_dim : s->rank, plan->value[LINEAR_TILE_K]),
-        .sums = plan->value[LINEAR_TILE_M] * tile_n,
+        .sums = tile_m * tile_n,
         .step_clocks = plan->value[LINEAR_STEP_CLOCKS] * percent / 100,
         .finish_clocks = plan->value[LINEAR_FINISH_CLOCKS] * percent / 100,
         .resident = plan->value[LINEAR_RESIDENT]};

@@ -55,35 +55,43 @@ static int64_t shared_bytes(const fa_lowrank_kv_spec *s, int32_t step, const low
 #define STAGES 4      /* of a ring that is filled again */
 #define MOST_STAGES 8 /* of one that holds all */
 
-/* All stages at once, if they are few; else as many as a ring has. */
+/* Sets the bytes, too. */
+static bool fits(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
+                 lowrank_small *t)
+{
+    t->shared_bytes = (int32_t)shared_bytes(s, step, t);
+    return (uint32_t)t->shared_bytes <= target->smem_optin;
+}
+
+/* All stages of the first product at once, if they are few; else as many as a ring has. */
+static bool set_down_stages(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
+                            lowrank_small *t)
+{
+    const int64_t all = fa__divide_up(s->model_dim, (int64_t)t->depth * LOWRANK_WARPS);
+    const bool once = step == STEP_DOWN || passes_of(s, t) == 1;
+    if (once && all && all <= MOST_STAGES) {
+        t->stages = all < 2 ? 2 : (int32_t)all;
+        t->ahead = t->stages + (t->up_stages ? t->up_stages : 1);
+        if (fits(s, target, step, t))
+            return true;
+    }
+    for (t->stages = STAGES; t->stages >= 2; t->stages--) {
+        t->ahead = t->stages;
+        if (fits(s, target, step, t))
+            return true;
+    }
+    return false;
+}
+
 static bool set_stages(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
                        lowrank_small *t)
 {
-    const int64_t all = fa__divide_up(s->model_dim, (int64_t)t->depth * LOWRANK_WARPS);
-    const bool once = step == STEP_DOWN || (step == STEP_WHOLE && passes_of(s, t) == 1);
-    for (t->up_stages = step == STEP_DOWN ? 0 : 2; t->up_stages >= 0; t->up_stages--) {
-        if (step != STEP_DOWN && !t->up_stages)
-            return false;
-        if (step == STEP_UP) {
-            t->ahead = t->up_stages;
-            t->shared_bytes = (int32_t)shared_bytes(s, step, t);
-            if ((uint32_t)t->shared_bytes <= target->smem_optin)
-                return true;
-            continue;
-        }
-        if (once && all && all <= MOST_STAGES) {
-            t->stages = all < 2 ? 2 : (int32_t)all;
-            t->ahead = t->stages + (t->up_stages ? t->up_stages : 1);
-            t->shared_bytes = (int32_t)shared_bytes(s, step, t);
-            if ((uint32_t)t->shared_bytes <= target->smem_optin)
-                return true;
-        }
-        for (t->stages = STAGES; t->stages >= 2; t->stages--) {
-            t->ahead = t->stages;
-            t->shared_bytes = (int32_t)shared_bytes(s, step, t);
-            if ((uint32_t)t->shared_bytes <= target->smem_optin)
-                return true;
-        }
+    if (step == STEP_DOWN)
+        return set_down_stages(s, target, step, t);
+    for (t->up_stages = 2; t->up_stages > 0; t->up_stages--) {
+        t->ahead = t->up_stages;
+        if (step == STEP_UP ? fits(s, target, step, t) : set_down_stages(s, target, step, t))
+            return true;
     }
     return false;
 }
@@ -140,12 +148,6 @@ static int64_t rate_of(const fa_lowrank_kv_spec *s)
     return rates[fa__lowrank_policy(s)];
 }
 
-static int64_t column_tiles(const lowrank_small *t, const lowrank_work *w)
-{
-    return fa__divide_up(w->columns[0], t->up_columns) +
-           fa__divide_up(w->columns[1], t->up_columns);
-}
-
 /* The first product of a block: what it multiplies or what it loads, whichever takes longer. The parts
  * of its warps are a clock for each element of the latent. */
 static int64_t down_clocks(const fa_lowrank_kv_spec *s, int32_t step, const lowrank_small *t,
@@ -181,7 +183,7 @@ static lowrank_cost cost_of(const fa_lowrank_kv_spec *s, const lowrank_kernel *k
     const lowrank_small *t = &k->small;
     return (lowrank_cost){
         .blocks = fa__divide_up(w->tokens, t->rows),
-        .tiles = k->step == STEP_DOWN ? 0 : column_tiles(t, w),
+        .tiles = k->step == STEP_DOWN ? 0 : fa__lowrank_column_tiles(w, t->up_columns),
         .first = k->step == STEP_UP ? 0 : down_clocks(s, k->step, t, w),
         .each_tile = k->step == STEP_DOWN ? 0 : up_clocks(s, t),
         .overlaps = t->shared_bytes <= HALF_OF_SHARED_BYTES,
