@@ -763,9 +763,9 @@ typedef struct fa_linear_args {
  *
  * x_query is [B, Tq, C], x_kv [B, Tk, C], out [B, Tq, C]; q has heads_q heads of head_dim, k and v
  * heads_k. The weights are [out, in], as layers store them: W_q [heads_q * D, C], W_k and W_v
- * [heads_k * D, C], W_out [C, heads_q * D]. attention is that of FA_OP_ATTENTION, on heads that lie
- * beside each other in a row; rotate that of FA_OP_ROPE, of the first rotary_dim elements of each
- * head, with query n at position_offset_q + n and key n at position_offset_k + n, in every batch.
+ * [heads_k * D, C], W_out [C, heads_q * D]. attention is that of FA_OP_ATTENTION; rotate that of
+ * FA_OP_ROPE, of the first rotary_dim elements of each head, with query n at position_offset_q + n
+ * and key n at position_offset_k + n, in every batch.
  * The streams may be one, which is self-attention. Vaswani et al., "Attention Is All You Need"
  * (2017), section 3.2.2; Su et al., "RoFormer" (2021).
  *
@@ -823,10 +823,10 @@ typedef struct fa_cross_attention_spec {
 } fa_cross_attention_spec;
 
 typedef struct fa_cross_attention_args {
-    /* Rows are tokens, batch after batch: [B * Tq, C], [B * Tk, C], [B * Tq, C]. */
-    fa_matrix x_query, x_kv; /* read only; may be one */
-    fa_matrix out;           /* overlaps nothing else */
-    fa_matrix k, v;          /* [B * Tk, heads_k * D]: KEYS writes them, QUERIES reads them */
+    /* stride_head of the first three is not used. */
+    fa_tensor x_query, x_kv; /* [B, Tq, C] and [B, Tk, C], read only; may be one */
+    fa_tensor out;           /* [B, Tq, C], overlaps nothing else */
+    fa_tensor k, v;          /* [B, Tk, heads_k, D]: KEYS writes, QUERIES reads them */
     fa_matrix w_q, w_k, w_v, w_out;
     const void *b_q, *b_k, *b_v, *b_out; /* [heads * D] and [C] */
     /* Sizes. Those that the spec bakes may be left 0; if set they must agree. No batch and no query

@@ -1,5 +1,5 @@
-// Numbers that a compiler is to forget: it keeps what it can compute once in a register for as long as
-// it may be needed, also where every register has something better to do.
+// Numbers that a compiler is to forget: it keeps what it can compute once in a register for as long
+// as it may be needed, also where every register has something better to do.
 #ifndef FAJIT_ANEW_CUH
 #define FAJIT_ANEW_CUH
 

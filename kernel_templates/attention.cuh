@@ -1,19 +1,19 @@
-// What one block of attention does: attention_block<C>, for templates that are attention, alone or as
-// a step of more. C holds the constants of an instance, with the names and meanings of attention.cu's
-// table (but for MIN_BLOCKS, SMEM_BYTES and PARAM_BYTES), and besides
+// What one block of attention does: attention_block<C>, for templates that are attention, alone or
+// as a step of more. C holds the constants of an instance, with the names and meanings of
+// attention.cu's table (but for MIN_BLOCKS, SMEM_BYTES and PARAM_BYTES), and besides
 //
-//     FRESH              bool: q, k and v may have been written by the same launch, so that they are
-//                        not read as what nobody writes
-//     WAITS              bool: before its first loads the block waits for the kernel before it in the
-//                        stream, and lets the one behind it start
+//     FRESH              bool: q, k and v may have been written by the same launch, so that they
+//                        are not read as what nobody writes
+//     WAITS              bool: before its first loads the block waits for the kernel before it in
+//                        the stream, and lets the one behind it start
 //
 // A block takes a tile of queries of one head through all key tiles that they see, the last first:
 // so what needs a mask comes at the beginning. Scores, exponentials and sums stay in registers.
 //
-// Copies run ahead in two rings of STAGES tiles, in groups of the keys and the values of one tile after
-// the other. Before the scores of tile i, its keys have come, and the values' place of tile i - 1 is
-// free; before the product with its values, those have come, and the keys' place of tile i is free.
-// There is one barrier before each.
+// Copies run ahead in two rings of STAGES tiles, in groups of the keys and the values of one tile
+// after the other. Before the scores of tile i, its keys have come, and the values' place of
+// tile i - 1 is free; before the product with its values, those have come, and the keys' place of
+// tile i is free. There is one barrier before each.
 #ifndef FAJIT_ATTENTION_CUH
 #define FAJIT_ATTENTION_CUH
 
@@ -308,10 +308,10 @@ template <class C> struct attention_block {
         }
     }
 
-    // Tile and head number `block` of p.tiles times heads_q times batch. All THREADS threads call it,
-    // with SHARED_BYTES of shared memory at a multiple of 128 bytes. The threads leave one by one,
-    // while others still read there: before they use that memory again, as for another tile, they
-    // need __syncthreads.
+    // Tile and head number `block` of p.tiles times heads_q times batch. All THREADS threads call
+    // it, with SHARED_BYTES of shared memory at a multiple of 128 bytes. The threads leave one by
+    // one, while others still read there: before they use that memory again, as for another tile,
+    // they need __syncthreads.
     static __device__ __forceinline__ void run(const params &p, int block, unsigned char *shared)
     {
         attention_place at = shape::locate(p, block);

@@ -1,5 +1,5 @@
-// The two products of attention.cuh, of a warp on the tensor cores: q k^T, and exponentials times v.
-// S is an attention_shape.
+// The two products of attention.cuh, of a warp on the tensor cores: q k^T, and exponentials times
+// v. S is an attention_shape.
 //
 // Scores and exponentials stay in registers, in the layout of fragment_c, which is also that of the
 // left factor of the product with the values.
@@ -85,8 +85,8 @@ template <class S> struct attention_values {
     static constexpr int STEPS = S::WARP_KEYS / S::K; // of a tile's keys
 
     // Exponentials as the left factor of the product with step number `step` of the tile's keys: in
-    // 16-bit types the 16 keys of two fragments, rounded to storage; in float the 8 of one, keys 2 t
-    // and 2 t + 1 as columns t and t + 4, so that each lane has what it needs.
+    // 16-bit types the 16 keys of two fragments, rounded to storage; in float the 8 of one, keys
+    // 2 t and 2 t + 1 as columns t and t + 4, so that each lane has what it needs.
     static __device__ __forceinline__ step_a<Element>
     left_factor(const fragment_c<float> (&s)[S::KEY_FRAGMENTS], int step)
     {
@@ -105,8 +105,8 @@ template <class S> struct attention_values {
         return x;
     }
 
-    // 16-bit: the row whose address the lane gives to ldmatrix, second: its next chunk where the lane
-    // is to give that. float: the rows of keys 2 t and 2 t + 1, in column lane / 4.
+    // 16-bit: the row whose address the lane gives to ldmatrix, second: its next chunk where the
+    // lane is to give that. float: the rows of keys 2 t and 2 t + 1, in column lane / 4.
     static __device__ __forceinline__ attention_value_place locate(const attention_warp &w)
     {
         if constexpr (NARROW) {

@@ -1,5 +1,5 @@
-// What all of attention.cuh works on, made of the constants C of an instance: the launch parameters,
-// shared memory, and the places of a block and of a warp.
+// What all of attention.cuh works on, made of the constants C of an instance: the launch
+// parameters, shared memory, and the places of a block and of a warp.
 #ifndef FAJIT_ATTENTION_SHAPE_CUH
 #define FAJIT_ATTENTION_SHAPE_CUH
 
@@ -101,8 +101,8 @@ template <class C> struct attention_shape : C {
     static constexpr int SHARED_BYTES =
         FRONT_BYTES + (RING_BYTES > PARTS_BYTES ? RING_BYTES : PARTS_BYTES);
 
-    // Queries or output, then STAGES tiles of keys, then as many of values. `base`: a multiple of 16
-    // bytes.
+    // Queries or output, then STAGES tiles of keys, then as many of values. `base`: a multiple of
+    // 16 bytes.
     struct memory {
         unsigned char *base;
 
@@ -142,7 +142,8 @@ template <class C> struct attention_shape : C {
     // --- where a block and a warp work -----------------------------------------------------------
 
     // Blocks run section by section, so that the keys and values of the heads that run side by side
-    // stay in the L2 cache; in a section, tile by tile; with a causal mask, the longest tiles first.
+    // stay in the L2 cache; in a section, tile by tile; with a causal mask,
+    // the longest tiles first.
     static __device__ __forceinline__ attention_place locate(const params &p, int block)
     {
         const unsigned heads_q = heads_q_of(p), batch = C::BATCH ? C::BATCH : p.batch;

@@ -1,11 +1,11 @@
-// Where in a cache of keys and values a token goes: its position in the row of its batch, its slot in
-// a pool of pages, or its position in the pages that its batch has.
+// Where in a cache of keys and values a token goes: its position in the row of its batch, its slot
+// in a pool of pages, or its position in the pages that its batch has.
 //
 // Rule holds what is baked: `cache`, `positions_wide` and `slots_wide` (int64, not int32),
-// `needs_position` (besides the entry), `table_limits` (positions from max_position on are outside);
-// and tokens(p) of a batch, entries(p) of a row (DENSE) or of a page. P is an operation's parameters
-// with positions, positions_stride, slots, block_table, block_table_stride, pages, max_pages,
-// max_position and errors in them.
+// `needs_position` (besides the entry), `table_limits` (positions from max_position on are
+// outside); and tokens(p) of a batch, entries(p) of a row (DENSE) or of a page. P is an operation's
+// parameters with positions, positions_stride, slots, block_table, block_table_stride, pages,
+// max_pages, max_position and errors in them.
 #ifndef FAJIT_CACHE_PLACE_CUH
 #define FAJIT_CACHE_PLACE_CUH
 
@@ -18,7 +18,8 @@ inline constexpr int CACHE_DENSE = 0, CACHE_SLOTS = 1, CACHE_BLOCK_TABLE = 2;
 
 inline constexpr i64 PADDING = -1, OUTSIDE = -2; // in place of an entry
 
-// Entries are counted through all batches (SLOTS: all pages), so that equal ones are the same place.
+// Entries are counted through all batches (SLOTS: all pages), so that equal ones
+// are the same place.
 struct cache_target {
     i64 batch, position, entry;
 };

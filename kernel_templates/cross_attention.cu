@@ -42,7 +42,7 @@
 using Element = float;
 inline constexpr int FORM = 0, MASK = 0, MODEL_DIM = 0, HEADS_Q = 8, HEADS_K = 8, HEAD_DIM = 32;
 inline constexpr int BATCH = 0, SEQLEN_Q = 0, SEQLEN_K = 0, ROTATION = 2, ROTARY_DIM = 32;
-inline constexpr int MIN_BLOCKS = 0, PARAM_BYTES = 1384;
+inline constexpr int MIN_BLOCKS = 0, PARAM_BYTES = 1576;
 inline constexpr bool BIAS = false, BIAS_OUT = false, ONE_LAUNCH = false;
 inline constexpr double SCALE = 0.1767766952966369;
 inline constexpr linear_step PROJECT = {0, 64, 64, 2, 2, 2, 1, 4, 32768}, OUTPUT = PROJECT;
@@ -55,6 +55,8 @@ inline constexpr long long INVERSE_FACTOR_Q64 = 0, RAMP_LOW = 0, RAMP_HIGH = 0, 
                            RAMP_SHIFT = 0;
 #endif
 
+inline constexpr int KEYS_ALONE = 2; // FORM
+
 // --- the steps -----------------------------------------------------------------------------------
 
 // What both products have in common.
@@ -62,6 +64,7 @@ template <const linear_step &STEP> struct product_constants {
     using Element = ::Element;
     using Addend = ::Element;
     using Output = ::Element;
+    using Jumps = fajit::linear_batch_jumps;
     static constexpr int ARITHMETIC = STEP.arithmetic, M = 0, TILE_M = STEP.tile_m,
                          TILE_N = STEP.tile_n, STAGES = STEP.stages, WARPS_M = STEP.warps_m,
                          WARPS_N = STEP.warps_n, WARPS_K = STEP.warps_k,
@@ -84,6 +87,7 @@ struct project_constants : product_constants<PROJECT> {
                          ROTARY_DIM = ::ROTATION ? ::ROTARY_DIM : 0,
                          ROTATED = fajit::LINEAR_ROTATED_GIVEN;
     static constexpr bool BIAS = ::BIAS, FRESH = false;
+    static constexpr bool X_JUMPS = true, Y_JUMPS = FORM == KEYS_ALONE; // else to the workspace
     static constexpr int WAIT = ONE_LAUNCH ? fajit::LINEAR_WAITS_NOT : fajit::LINEAR_WAITS;
 };
 
@@ -91,6 +95,7 @@ struct output_constants : product_constants<OUTPUT> {
     static constexpr int N = MODEL_DIM, K = HEADS_Q * ::HEAD_DIM;
     static constexpr int ROTATION = 0, HEAD_DIM = 0, ROTARY_DIM = 0, ROTATED = 0;
     static constexpr bool BIAS = BIAS_OUT, FRESH = ONE_LAUNCH;
+    static constexpr bool X_JUMPS = false, Y_JUMPS = true;
     static constexpr int WAIT = ONE_LAUNCH ? fajit::LINEAR_WAITS_NOT : fajit::LINEAR_WAITS_FOR_X;
 };
 
@@ -180,8 +185,6 @@ __device__ __forceinline__ void run_steps(const params &p, unsigned char *shared
 
 // --- the kernels ---------------------------------------------------------------------------------
 
-// As linear.cu and attention.cu have it: of small tiles at least so many that ptxas does not spill to
-// fit in more.
 template <int STEP> __host__ __device__ constexpr int least_blocks()
 {
     if (ONE_LAUNCH)
@@ -189,7 +192,7 @@ template <int STEP> __host__ __device__ constexpr int least_blocks()
     if (STEP == ATTEND_STEP)
         return ATTEND.min_blocks;
     const linear_step &step = STEP == PROJECT_STEP ? PROJECT : OUTPUT;
-    return step.tile_m * step.tile_n <= 32 * 64 ? 384 / threads_of<STEP>() : 0;
+    return fajit::linear_least_blocks_of_step(step.tile_m * step.tile_n, threads_of<STEP>());
 }
 
 template <int STEP>

@@ -1,5 +1,6 @@
 // Storage types, their conversions to and from float32, and vector access to global memory.
-// Needs no toolkit header. What only a GPU can do (asm) stands beside what the emulator does instead.
+// Needs no toolkit header. What only a GPU can do (asm) stands beside what
+// the emulator does instead.
 #ifndef FAJIT_DTYPE_CUH
 #define FAJIT_DTYPE_CUH
 

@@ -1,4 +1,5 @@
-// What all blocks of a grid wait for. They must all run at once, as those of a cooperative launch do.
+// What all blocks of a grid wait for. They must all run at once, as those of
+// a cooperative launch do.
 #ifndef FAJIT_GRID_CUH
 #define FAJIT_GRID_CUH
 

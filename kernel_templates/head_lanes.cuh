@@ -1,8 +1,8 @@
-// A whole head in the registers of a group of neighbouring lanes, for what needs all of its elements:
-// the RMS norm before a rotation.
+// A whole head in the registers of a group of neighbouring lanes, for what needs all of its
+// elements: the RMS norm before a rotation.
 //
-// Each lane holds units of the rotated part (rotary.cuh) and accesses of V elements of the rest, both
-// `lanes` apart. Where they do not fill the last round, lanes hold zeros.
+// Each lane holds units of the rotated part (rotary.cuh) and accesses of V elements of the rest,
+// both `lanes` apart. Where they do not fill the last round, lanes hold zeros.
 #ifndef FAJIT_HEAD_LANES_CUH
 #define FAJIT_HEAD_LANES_CUH
 

@@ -37,9 +37,9 @@
 //
 // Grid: x runs over blocks of items, y over groups of heads, those of keys first. In place an item
 // is a new token, and the question is whether a later one takes its entry: the threads that move it
-// look at the tokens behind it together, while what they will store is on its way. Otherwise an item
-// is an entry of the cache, and the question is which token comes there, so that each entry of the
-// output is written by one thread, be it copied or new: the block looks at the tokens of whole
+// look at the tokens behind it together, while what they will store is on its way. Otherwise an
+// item is an entry of the cache, and the question is which token comes there, so that each entry of
+// the output is written by one thread, be it copied or new: the block looks at the tokens of whole
 // batches before anything else.
 //
 // A thread takes one unit of one item, what one access or pair of accesses holds of a head, through
@@ -144,8 +144,8 @@ __device__ __forceinline__ int rotary_dim_of(const params &p)
     return ROTARY_DIM ? ROTARY_DIM : p.rotary_dim;
 }
 
-// Called before a thread touches global memory, and behind what it can compute without: a successor's
-// blocks do that while this kernel's still work. More than once is no harm.
+// Called before a thread touches global memory, and behind what it can compute without: a
+// successor's blocks do that while this kernel's still work. More than once is no harm.
 __device__ __forceinline__ void begin_memory()
 {
     fajit::wait_for_predecessor(); // it may have written what is read here, or read what is written

@@ -1,17 +1,21 @@
-// What one block of y = x w^T does: linear_block<C>, for templates that are this product, alone or as
-// a step of more. C holds the constants of an instance, with the names and meanings of linear.cu's
-// table (but for SHARED_BYTES and PARAM_BYTES), and besides
+// What one block of y = x w^T does: linear_block<C>, for templates that are this product, alone or
+// as a step of more. C holds the constants of an instance, with the names and meanings of
+// linear.cu's table (but for SHARED_BYTES and PARAM_BYTES), and besides
 //
 //     ROTATED            may be LINEAR_ROTATED_GIVEN: p.rotated columns, none if that is 0
-//     FRESH              bool: x may have been written by the same launch, so that it is not read as
-//                        what nobody writes. All else that is read is older than the launch
-//     WAIT               int: what the block does about the kernel before it in the stream, which may
-//                        have written what is read here, or read what is written. LINEAR_WAITS: waits
-//                        for its end, and then lets the successor start, as late as that can be: just
-//                        before the first loads; LINEAR_WAITS_FOR_X: the same, but loads the first
-//                        tiles of w before: they are older than that kernel; LINEAR_WAITS_NOT
-//     WEIGHTS_BY_K       bool: w is [k, n], in 16 or 32 bits. Rows of x and columns of w may then lie
-//                        apart in groups, as batches and heads do
+//     FRESH              bool: x may have been written by the same launch, so that it is not read
+//                        as what nobody writes. All else that is read is older than the launch
+//     WAIT               int: what the block does about the kernel before it in the stream, which
+//                        may have written what is read here, or read what is written.
+//                        LINEAR_WAITS: waits for its end, and then lets the successor start, as
+//                        late as that can be: just before the first loads; LINEAR_WAITS_FOR_X: the
+//                        same, but loads the first tiles of w before: they are older than that
+//                        kernel; LINEAR_WAITS_NOT
+//     WEIGHTS_BY_K       bool: w is [k, n], in 16 or 32 bits, and columns of w may lie apart in
+//                        groups, as heads do: Jumps has w_jumps
+//     X_JUMPS            bool: rows of x may lie apart in groups, as batches do: Jumps has x_jumps
+//     Y_JUMPS            bool: the same of y[0], and its columns as heads do: y_jumps, y_heads
+//     Jumps              type: what is added to the launch parameters (linear_shape.cuh)
 //
 // and, unless another Finish is given to run, those of its finishing.
 //
@@ -41,8 +45,8 @@ __device__ __forceinline__ bool linear_is_finite(float x)
     return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// Adds the first `planes` of sums, in their order, into plane 0: each thread those that it leaves as a
-// part, too. False if all of the thread's are finite.
+// Adds the first `planes` of sums, in their order, into plane 0: each thread those that it leaves
+// as a part, too. False if all of the thread's are finite.
 template <class S>
 __device__ __forceinline__ bool linear_add_planes(const typename S::memory &shared, int planes)
 {
@@ -162,9 +166,9 @@ __device__ __forceinline__ float linear_sum(const typename S::params &p, int m, 
     return sum;
 }
 
-// A part of infinity, or of what lies next to it, is NaN or infinity. So sums that are not finite are
-// computed again without parts; there are none in ordinary data. `found`: there may be one among those
-// that this thread looked at. A barrier of the block.
+// A part of infinity, or of what lies next to it, is NaN or infinity. So sums that are not finite
+// are computed again without parts; there are none in ordinary data. `found`: there may be one
+// among those that this thread looked at. A barrier of the block.
 template <class S>
 __device__ __forceinline__ void linear_repair(const typename S::params &p, const linear_place &b,
                                               const typename S::memory &shared, bool found)
@@ -180,6 +184,25 @@ __device__ __forceinline__ void linear_repair(const typename S::params &p, const
             *sum = linear_sum<S>(p, m, S::column_of(p, n));
     }
     __syncthreads(); // before anybody reads
+}
+
+// --- blocks of a multiprocessor ------------------------------------------------------------------
+
+// The least that __launch_bounds__ is told, of blocks of `threads` threads and tiles of `sums`
+// sums: ptxas then does not spill to fit in more. Small tiles get 128 registers, as measured on an
+// H200.
+__host__ __device__ constexpr int linear_least_blocks(int sums, int threads)
+{
+    return sums <= 32 * 32 ? 512 / threads : 1;
+}
+
+// The same of a product that is a step of cross_attention. Tiles of 32 x 64 are small there, too:
+// three blocks of 128 threads, as many as one launch of all steps holds, leave 168 registers, and
+// projections take most of them. Of larger tiles ptxas is told nothing: told of one block it takes
+// more registers.
+__host__ __device__ constexpr int linear_least_blocks_of_step(int sums, int threads)
+{
+    return sums <= 32 * 64 ? 384 / threads : 0;
 }
 
 // --- all of it -----------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 // How linear.cuh finishes a tile's sums, which lie in shared memory: scales, bias, activation,
 // rotation, residual, and the store. S is a linear_shape.
 //
-// Each thread finishes neighbours. With ROTATION = HALF the tile's columns are in another order than
-// y's, (0, R/2, 1, R/2 + 1, ...) of each head: pairs are then neighbours, whatever tile and head_dim
-// are.
+// Each thread finishes neighbours. With ROTATION = HALF the tile's columns are in another order
+// than y's, (0, R/2, 1, R/2 + 1, ...) of each head: pairs are then neighbours, whatever tile and
+// head_dim are.
 #ifndef FAJIT_LINEAR_FINISH_CUH
 #define FAJIT_LINEAR_FINISH_CUH
 
@@ -69,8 +69,8 @@ __device__ __forceinline__ linear_destination destination_of(const typename S::p
 
 // --- a thread's share ----------------------------------------------------------------------------
 
-// Neighbours in the tile that one thread finishes: V of them, or two runs of V that are far apart in
-// y when they are the halves of pairs.
+// Neighbours in the tile that one thread finishes: V of them, or two runs of V that are far apart
+// in y when they are the halves of pairs.
 template <class S, int V> struct linear_unit {
     using Output = typename S::Output;
     using params = typename S::params;
@@ -83,8 +83,8 @@ template <class S, int V> struct linear_unit {
     int n[runs]; // column of y where each run begins
     bool rotated;
 
-    // The unit's sums. Lanes read neighbouring units: where these are 32 bytes, every other four lanes
-    // read the upper half first, so that 8 lanes never meet in a bank.
+    // The unit's sums. Lanes read neighbouring units: where these are 32 bytes, every other four
+    // lanes read the upper half first, so that 8 lanes never meet in a bank.
     static __device__ __forceinline__ void read(float (&to)[columns], const memory &from, int row,
                                                 int column)
     {
@@ -188,7 +188,10 @@ template <class S, int V> struct linear_unit {
             return p.y[2].data + row * p.y[2].stride + (n - S::SPLIT_2);
         if (S::SPLIT_1 && n >= S::SPLIT_1)
             return p.y[1].data + row * p.y[1].stride + (n - S::SPLIT_1);
-        return p.y[0].data + row * p.y[0].stride + n;
+        Output *place = p.y[0].data + row * p.y[0].stride + n;
+        if constexpr (S::Y_JUMPS)
+            place += p.y_jumps.before(static_cast<int>(row)) + p.y_heads.before(n);
+        return place;
     }
 
     // Adds row m of the residual, and writes row `row` of the outputs.

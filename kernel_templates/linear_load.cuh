@@ -23,13 +23,15 @@ template <class S> struct linear_loader {
     static constexpr bool RAGGED_K = !S::IN_PARTS && (!S::K || S::K % TILE_K);
     static constexpr bool X_CHECKED = !S::M || S::M % S::TILE_M || RAGGED_K;
     static constexpr bool W_CHECKED = !S::N || S::N % S::TILE_N || RAGGED_K;
+    // Of rows of w in another order, so many have registers; more are found anew for each tile.
+    static constexpr bool KEEPS_ROWS = S::HALF && w_share::count <= 4;
 
     const params &p;
     const linear_place &b;
     typename S::memory shared;
     int next;                   // in k
     const Element *x_at, *w_at; // IN_PARTS: first_of_x and first_of_w
-    int w_row[S::HALF ? w_share::count : 1];
+    int w_row[KEEPS_ROWS ? w_share::count : 1];
 
     __device__ __forceinline__ linear_loader(const params &given, const linear_place &at,
                                              const typename S::memory &memory)
@@ -39,10 +41,10 @@ template <class S> struct linear_loader {
             x_at = first_of_x();
             w_at = first_of_w();
         }
-        if constexpr (S::HALF)
+        if constexpr (KEEPS_ROWS)
 #pragma unroll
             for (int i = 0; i < w_share::count; i++)
-                w_row[i] = find_w_row(i);
+                w_row[i] = find_w_row(w_share(threadIdx.x), i);
     }
 
     // This thread. Large tiles by k leave no registers for what is made of it: that is made anew.
@@ -52,13 +54,14 @@ template <class S> struct linear_loader {
         return tight ? thread_index_anew() : static_cast<int>(threadIdx.x);
     }
 
-    // Its first chunk of the next tile of x, and of w. Halves, which are copied between products, keep
-    // them; a whole tile's copies take them from what else is known.
+    // Its first chunk of the next tile of x, and of w. Halves, which are copied between products,
+    // keep them; a whole tile's copies take them from what else is known.
     __device__ __forceinline__ const Element *first_of_x() const
     {
         const x_share mine(thread());
         const linear_rows<const Element> x = S::source_of_x(p);
-        return x.data + (b.m + mine.row) * x.stride + mine.column() + next;
+        const i64 jump = S::X_JUMPS ? b.x_jump : 0;
+        return x.data + (b.m + mine.row) * x.stride + jump + mine.column() + next;
     }
 
     __device__ __forceinline__ const Element *first_of_w() const
@@ -80,9 +83,9 @@ template <class S> struct linear_loader {
     }
 
     // The row of w that this thread's chunk i is of; -1: there is none.
-    __device__ __forceinline__ int find_w_row(int i) const
+    __device__ __forceinline__ int find_w_row(const w_share &mine, int i) const
     {
-        const int n = b.n + w_share(threadIdx.x).row_of(i);
+        const int n = b.n + mine.row_of(i);
         return n < S::n_of(p) ? S::column_of(p, n) : -1;
     }
 
@@ -97,13 +100,15 @@ template <class S> struct linear_loader {
     template <bool WIDE>
     __device__ __forceinline__ void copy_permuted(const w_tile &to, tile_part part)
     {
-        const int column = w_share(thread()).column(), valid = valid_from(column);
+        const w_share mine(KEEPS_ROWS ? thread() : thread_index_anew());
+        const int column = mine.column(), valid = valid_from(column);
         const linear_rows<const Element> w = S::source_of_w(p);
         const Element *from = w.data + next + column;
         const i64 stride = w.stride;
         const auto source = [=](int i) {
-            const int row =
-                WIDE ? w_row[i] : find_w_row(i); // an index that changes has no register
+            const int row = WIDE && KEEPS_ROWS
+                                ? w_row[i]
+                                : find_w_row(mine, i); // an index that changes has no register
             return tile_source<Element>{from + max(row, 0) * stride, row < 0 ? 0 : valid};
         };
         if constexpr (WIDE)
@@ -166,12 +171,11 @@ template <class S> struct linear_loader {
             }
     }
 
-    // Rows that lie apart in groups.
+    // Rows that may lie apart in groups.
     __device__ __forceinline__ void copy_jumping_x(const typename S::x_tile &to)
     {
         const tile_share<typename S::x_tile, S::THREADS> mine(threadIdx.x);
-        const int column = next + mine.column();
-        const int valid = max(0, min(b.end - column, S::x_tile::per_chunk));
+        const int column = next + mine.column(), valid = valid_from(mine.column());
         const auto source = [=](int i) {
             const int m = b.m + mine.row_of(i);
             return m < S::m_of(p) ? tile_source<Element>{S::x_row(p, m) + column, valid}
@@ -182,14 +186,12 @@ template <class S> struct linear_loader {
 
     template <bool WIDE> __device__ __forceinline__ void load_x(int stage, tile_part part = {})
     {
-        if constexpr (S::WEIGHTS_BY_K && !WIDE)
-            if (p.x_jumps.jump) {
-                copy_jumping_x(shared.x(stage));
-                return;
-            }
-        copy_rows<WIDE, X_CHECKED, S::FRESH>(shared.x(stage), S::IN_PARTS ? x_at : first_of_x(),
-                                             S::source_of_x(p).stride, S::m_of(p) - b.m,
-                                             width_of(p.x_width), part);
+        if constexpr (S::X_JUMPS && !WIDE)
+            copy_jumping_x(shared.x(stage));
+        else
+            copy_rows<WIDE, X_CHECKED, S::FRESH>(shared.x(stage), S::IN_PARTS ? x_at : first_of_x(),
+                                                 S::source_of_x(p).stride, S::m_of(p) - b.m,
+                                                 width_of(p.x_width), part);
     }
 
     template <bool WIDE> __device__ __forceinline__ void load_w(int stage, tile_part part = {})
@@ -204,11 +206,11 @@ template <class S> struct linear_loader {
                                               width_of(p.w_width), part);
     }
 
-    // Whether copies are of 16 bytes, and rows at the same distance.
+    // Whether copies are of 16 bytes, and the rows of a tile at the same distance.
     __device__ __forceinline__ bool is_wide() const
     {
-        if constexpr (S::WEIGHTS_BY_K)
-            if (p.x_jumps.jump)
+        if constexpr (S::X_JUMPS)
+            if (p.x_jumps.jump && p.x_jumps.group % S::TILE_M)
                 return false;
         return width_of(p.x_width) == TILE_COPY_WIDE && width_of(p.w_width) == TILE_COPY_WIDE;
     }
@@ -253,8 +255,8 @@ template <class S> struct linear_loader {
         }
     }
 
-    // Unrolled, the addresses of the first tiles are one and constants, which counts where a kernel is
-    // brief. It takes registers, of which large tiles leave none.
+    // Unrolled, the addresses of the first tiles are one and constants, which counts where a kernel
+    // is brief. It takes registers, of which large tiles leave none.
     static constexpr int UNROLL = S::TILE_M * S::TILE_N <= 64 * 64 ? S::STAGES : 1;
 
     // Of w first: that need not wait for the kernel that makes x.
@@ -301,7 +303,8 @@ template <class S> struct linear_loader {
             load_first_as<false>();
     }
 
-    // Returns when the oldest tile on its way is there, and nobody still reads what was read before.
+    // Returns when the oldest tile on its way is there, and nobody still reads
+    // what was read before.
     static __device__ __forceinline__ void wait()
     {
         copy_wait<S::STAGES - 2>();

@@ -1,8 +1,8 @@
 // How linear.cuh multiplies tiles of x and w. S is a linear_shape.
 //
-// A multiplier takes a loader (linear_load.cuh) through the tiles of a block's part of k, 128 bytes of each row at a
-// time, and puts the tile's sums into shared memory, in the place of what it multiplied: those of each
-// of WARPS_K parts of k into a plane of their own.
+// A multiplier takes a loader (linear_load.cuh) through the tiles of a block's part of k, 128 bytes
+// of each row at a time, and puts the tile's sums into shared memory, in the place of what it
+// multiplied: those of each of WARPS_K parts of k into a plane of their own.
 #ifndef FAJIT_LINEAR_MULTIPLY_CUH
 #define FAJIT_LINEAR_MULTIPLY_CUH
 
@@ -71,6 +71,13 @@ template <class S, class Policy> struct linear_tensor_cores {
     static_assert(ROUNDS >= 1, "every warp has a part of each tile's k");
     static constexpr int STEPS = ROUNDS * product::steps; // of a warp in a tile
     static constexpr int CHAIN = 2;                       // steps of a chain
+    // The round that begins the next load. Before sm_90 ptxas begins the second chain of a tile
+    // before it has added the sums of the first; a warp with many has no registers for both. There
+    // the load stands between them, since ptxas moves nothing over its conditions.
+    static constexpr int LOAD_ROUND = __CUDA_ARCH__ < 900 && Policy::short_chains &&
+                                              (STEPS > CHAIN) && (warp::ROWS * warp::COLUMNS > 8)
+                                          ? CHAIN / product::steps
+                                          : 0;
 
     product total;
     typename product::round fragments[2];
@@ -88,12 +95,15 @@ template <class S, class Policy> struct linear_tensor_cores {
                       round * S::WARPS_K + mine.slice);
     }
 
-    // The next round's fragments are loaded before this one's are multiplied. Those of the next tile
-    // can be, once it is there; then, too, no warp reads the oldest stage any more.
-    __device__ __forceinline__ void multiply(const memory &from, int stage, int next)
+    // The next round's fragments are loaded before this one's are multiplied. Those of the next
+    // tile can be, once it is there; then, too, no warp reads the oldest stage any more.
+    __device__ __forceinline__ void multiply(loader &loads, int stage, int next, int free)
     {
+        const memory &from = loads.shared;
 #pragma unroll
         for (int round = 0; round < ROUNDS; round++) {
+            if (LOAD_ROUND > 0 && round == LOAD_ROUND)
+                loads.load(free);
             if (round < ROUNDS - 1) {
                 fetch(fragments[(round + 1) % 2], from, stage, round + 1);
             } else if (ROUNDS > 1) {
@@ -118,10 +128,11 @@ template <class S, class Policy> struct linear_tensor_cores {
         fetch(fragments[0], from.shared, 0, 0);
 #pragma unroll 1
         for (int t = 0; t < tiles; t++) {
-            const int next = loader::stage_after(stage);
-            from.load(free);
+            const int next = loader::stage_after(stage), oldest = free;
+            if (LOAD_ROUND == 0)
+                from.load(oldest);
             free = stage;
-            multiply(from.shared, stage, next);
+            multiply(from, stage, next, oldest);
             stage = next;
             if (STEPS < CHAIN && t % CHAIN == CHAIN - 1)
                 total.end_chains();
@@ -140,8 +151,8 @@ template <class S, class Policy> struct linear_tensor_cores {
 
 // --- multiplying on the ordinary units -----------------------------------------------------------
 
-// Every product and sum is one multiply-add in float32. Sums of a tile are made apart and then added,
-// so that errors do not grow with all of k.
+// Every product and sum is one multiply-add in float32. Sums of a tile are made apart and then
+// added, so that errors do not grow with all of k.
 template <class S> struct linear_multiply_add {
     using Element = typename S::Element;
     using loader = linear_loader<S>;

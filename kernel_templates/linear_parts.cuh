@@ -1,8 +1,8 @@
-// How x and w become halves for SPLIT_F16: the launch before that of linear.cuh. S is a linear_shape,
-// which says where they lie.
+// How x and w become halves for SPLIT_F16: the launch before that of linear.cuh. S is a
+// linear_shape, which says where they lie.
 //
-// A row is multiplied by the power of two that brings its largest element into [2^14, 2^15), so that
-// the range of f16 does not matter. Of each element v of it,
+// A row is multiplied by the power of two that brings its largest element into [2^14, 2^15), so
+// that the range of f16 does not matter. Of each element v of it,
 //
 //     high = f16(v)     low = f16((v - high) 2^11)     v = high + 2^-11 low, but for 2^-23 of it
 //
@@ -24,18 +24,14 @@ inline constexpr unsigned PARTS_SCALE_MOST =
     127 + 126; // so that its inverse is no smaller than normal
 inline constexpr float PARTS_LOW_SCALE = 2048, PARTS_LOW_UNIT = 1 / PARTS_LOW_SCALE;
 
-template <class S> struct linear_split_rows {
+// A block of THREADS threads takes ROWS rows.
+template <class S, int THREADS, int ROWS> struct linear_split_rows {
     using params = typename S::params;
     // A thread takes UNIT elements at a time, and keeps HELD units while it looks for the largest;
     // what a longer row has beyond them is read twice.
-    static constexpr int THREADS = 256, UNIT = 8, HELD = 2;
-    static constexpr int K = S::K ? S::K : 4096;
-    // That share a row.
-    static constexpr int TEAM = K <= 32 * UNIT * HELD    ? 32
-                                : K <= 64 * UNIT * HELD  ? 64
-                                : K <= 128 * UNIT * HELD ? 128
-                                                         : 256;
-    static constexpr int ROWS = THREADS / TEAM; // of a block
+    static constexpr int UNIT = 8, HELD = 2;
+    static constexpr int TEAM = THREADS / ROWS; // threads that share a row
+    static_assert(THREADS % ROWS == 0 && TEAM % 32 == 0, "whole warps share a row");
 
     // One row of x or w.
     struct source {
@@ -72,8 +68,8 @@ template <class S> struct linear_split_rows {
             to[i] = k + i < count ? __uint_as_float(load_constant<4>(row.from + k + i).word[0]) : 0;
     }
 
-    // The largest |x|, as bits. That may be infinity or NaN: the rest of the row is then lost, but every
-    // sum of it is computed anew.
+    // The largest |x|, as bits. That may be infinity or NaN: the rest of the row is then lost, but
+    // every sum of it is computed anew.
     static __device__ __forceinline__ unsigned largest_of(const float (&x)[UNIT], unsigned so_far)
     {
 #pragma unroll

@@ -2,9 +2,9 @@
 //
 //     sum of x w = scale(m) scale(n) sum over k of (high high' + 2^-11 (high low' + low high'))
 //
-// Tensor cores cut each sum they make toward zero. Here a sum never goes beyond the k of a tile. That of
-// the small products is brought down by 2^11, exactly, and the large ones are added to it on the tensor
-// cores; the whole is added to the total in float32, to nearest.
+// Tensor cores cut each sum they make toward zero. Here a sum never goes beyond the k of a tile.
+// That of the small products is brought down by 2^11, exactly, and the large ones are added to it
+// on the tensor cores; the whole is added to the total in float32, to nearest.
 #ifndef FAJIT_LINEAR_PARTS_MULTIPLY_CUH
 #define FAJIT_LINEAR_PARTS_MULTIPLY_CUH
 
@@ -118,9 +118,9 @@ template <class S> struct linear_parts_product {
             add(total[i][column], sum[i]);
     }
 
-    // A tile, and the loads of what the next one begins with. Rows of w are loaded while those before
-    // are multiplied, and the rows of x that come next as soon as the last of w have used theirs; and
-    // copies into stage `free` are started between products.
+    // A tile, and the loads of what the next one begins with. Rows of w are loaded while those
+    // before are multiplied, and the rows of x that come next as soon as the last of w have used
+    // theirs; and copies into stage `free` are started between products.
     __device__ __forceinline__ void multiply(loader &from, int stage, int next, int free)
     {
         const memory &shared = from.shared;
@@ -145,8 +145,8 @@ template <class S> struct linear_parts_product {
         }
     }
 
-    // By two powers of two. Where their product is no normal number, both are large or both small, and
-    // in two steps nothing is out of range that the result is not.
+    // By two powers of two. Where their product is no normal number, both are large or both small,
+    // and in two steps nothing is out of range that the result is not.
     static __device__ __forceinline__ float scaled(float sum, float a, float b)
     {
         const float both = __fmul_rn(a, b);

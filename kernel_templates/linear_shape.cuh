@@ -1,5 +1,5 @@
-// What all of linear.cuh works on, made of the constants C of an instance: the launch parameters, the
-// order of columns, the place of a block, and shared memory.
+// What all of linear.cuh works on, made of the constants C of an instance: the launch parameters,
+// the order of columns, the place of a block, and shared memory.
 #ifndef FAJIT_LINEAR_SHAPE_CUH
 #define FAJIT_LINEAR_SHAPE_CUH
 
@@ -60,14 +60,19 @@ struct linear_jumps {
     }
 };
 
-// With WEIGHTS_BY_K, whose host fills them in by itself: w is [k, n], and its stride that of k.
-template <bool WEIGHTS_BY_K, class Params> struct linear_params_of {
-    using type = Params;
+// What an instance adds to linear_params, as C::Jumps.
+struct linear_no_jumps {};
+
+// With WEIGHTS_BY_K: w is [k, n], and its stride that of k.
+struct linear_jumps_by_k {
+    linear_jumps x_jumps, w_jumps; // of the rows of x, of the columns of w
 };
-template <class Params> struct linear_params_of<true, Params> {
-    struct type : Params {
-        linear_jumps x_jumps, w_jumps; // of the rows of x, of the columns of w
-    };
+
+// Rows are tokens, batch after batch, and columns heads. Mirrored by linear_batch_jumps in
+// src/ops/linear.h.
+struct linear_batch_jumps {
+    linear_jumps x_jumps, y_jumps; // of the rows of x and of y[0]
+    linear_jumps y_heads;          // of the columns of y[0]
 };
 
 // Where a block works.
@@ -76,6 +81,7 @@ struct linear_place {
     int begin, end; // its part of k
     int tile, part; // numbers of the tile, and of the part
     int position;   // of the first row, where positions begin again after each p.seqlen rows
+    i64 x_jump;     // with X_JUMPS: what x_jumps puts before the first row
 };
 
 template <bool WEIGHTS_BY_K, class T, int TILE_N, int TILE_K> struct linear_w_tile {
@@ -89,9 +95,7 @@ template <class T, int TILE_N, int TILE_K> struct linear_w_tile<true, T, TILE_N,
 template <class C> struct linear_shape : C {
     using Element = typename C::Element;
     using Output = typename C::Output;
-    using params =
-        typename linear_params_of<C::WEIGHTS_BY_K,
-                                  linear_params<Element, typename C::Addend, Output>>::type;
+    struct params : linear_params<Element, typename C::Addend, Output>, C::Jumps {};
 
     static constexpr bool HALF = C::ROTATION == LINEAR_ROTATE_HALF;
     static constexpr bool INTERLEAVED = C::ROTATION == LINEAR_ROTATE_INTERLEAVED;
@@ -116,11 +120,11 @@ template <class C> struct linear_shape : C {
 
     // --- parts of x and w, in the workspace ------------------------------------------------------
     //
-    // With SPLIT_F16 an earlier launch has split x and w into halves (linear_parts.cuh), and tiles are
-    // copied from there. A row is made of groups of TILE_K elements, the last one filled up with zeros:
-    // first the high halves of all of them, then the low ones. So a group is the 128 bytes that its
-    // float32 elements take. Behind [M, parts_k] of x and [N, parts_k] of w lie the factors that undo
-    // the scales of their rows, [M + N].
+    // With SPLIT_F16 an earlier launch has split x and w into halves (linear_parts.cuh), and tiles
+    // are copied from there. A row is made of groups of TILE_K elements, the last one filled up
+    // with zeros: first the high halves of all of them, then the low ones. So a group is the 128
+    // bytes that its float32 elements take. Behind [M, parts_k] of x and [N, parts_k] of w lie the
+    // factors that undo the scales of their rows, [M + N].
 
     static constexpr bool IN_PARTS = C::ARITHMETIC == LINEAR_SPLIT_F16;
 
@@ -157,12 +161,12 @@ template <class C> struct linear_shape : C {
         return p.partial + (static_cast<i64>(m_of(p)) + n_of(p)) * parts_k(p);
     }
 
-    // --- x and w -----------------------------------------------------------------------------------
+    // --- x and w ---------------------------------------------------------------------------------
 
     static __device__ __forceinline__ const Element *x_row(const params &p, int m)
     {
         const Element *row = p.x.data + m * p.x.stride;
-        if constexpr (C::WEIGHTS_BY_K)
+        if constexpr (C::X_JUMPS)
             row += p.x_jumps.before(m);
         return row;
     }
@@ -202,8 +206,8 @@ template <class C> struct linear_shape : C {
     using x_tile = tile<Element, C::TILE_M, TILE_K>;
     using w_tile = typename linear_w_tile<C::WEIGHTS_BY_K, Element, C::TILE_N, TILE_K>::type;
     static constexpr int STAGE_BYTES = x_tile::bytes + w_tile::bytes;
-    // Of sums, as float32. The distance of rows is 8 mod 32 banks, so that the 4 rows of 8 that half
-    // a warp writes at once lie apart.
+    // Of sums, as float32. The distance of rows is 8 mod 32 banks, so that the 4 rows of 8 that
+    // half a warp writes at once lie apart.
     static constexpr int SUM_STRIDE = C::TILE_N + 8 + (C::TILE_N % 32 ? 32 - C::TILE_N % 32 : 0);
     static constexpr int RING_BYTES = C::STAGES * STAGE_BYTES;
     static constexpr int SUM_PLANE = C::TILE_M * SUM_STRIDE;
@@ -213,8 +217,8 @@ template <class C> struct linear_shape : C {
                   "weights by k: on tensor cores, in the order of their columns, not fp8");
     static_assert(C::STAGES >= 2, "one tile is loaded while another is multiplied");
 
-    // STAGES tiles of x and w, then, in their place, the tile's sums: of each slice of k, and at last in
-    // plane 0 all of it. `base`: a multiple of 16 bytes.
+    // STAGES tiles of x and w, then, in their place, the tile's sums: of each slice of k, and at
+    // last in plane 0 all of it. `base`: a multiple of 16 bytes.
     struct memory {
         unsigned char *base;
 
@@ -253,6 +257,8 @@ template <class C> struct linear_shape : C {
         b.tile = tile;
         b.part = part;
         b.position = C::ROTATION && p.seqlen ? b.m % p.seqlen : b.m;
+        if constexpr (C::X_JUMPS)
+            b.x_jump = p.x_jumps.before(b.m);
         b.begin = C::MAY_SPLIT ? part * p.split_k : 0;
         b.end = C::MAY_SPLIT ? static_cast<int>(min(static_cast<i64>(b.begin) + p.split_k,
                                                     static_cast<i64>(k_of(p))))

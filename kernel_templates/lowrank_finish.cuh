@@ -44,14 +44,15 @@ __device__ __forceinline__ void lowrank_normalize(const typename S::params &p,
 }
 
 // A launch of its own: a warp to a token, whose latent the launch before wrote.
-template <class S, int WARPS>
+template <class S>
 __device__ __forceinline__ void lowrank_norm_block(const typename S::params &p,
                                                    unsigned char *shared)
 {
     token_row *rows = reinterpret_cast<token_row *>(shared);
     wait_for_predecessor(); // it has written the latent
     let_successor_start();
-    S::template find_rows<WARPS>(p, static_cast<i64>(blockIdx.x) * WARPS, false, rows);
+    S::template find_rows<LOWRANK_WARPS>(p, static_cast<i64>(blockIdx.x) * LOWRANK_WARPS, false,
+                                         rows);
     const token_row &to = rows[threadIdx.x / 32];
     if (to.is_written())
         lowrank_normalize<S>(p, p.latent_out.at(to.outer, to.entry));

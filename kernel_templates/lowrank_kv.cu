@@ -26,15 +26,16 @@
 //     ROPE_ONCE          bool          it is written once a token, not beside K in each head
 //     STEPS              lowrank_step[5]
 //                                      a kernel each, as many as there are
-//     PARAM_BYTES        int           size of the launch parameters as the host sees them
+//     WARPS, PARAM_BYTES int           warps of a block that is none of linear.cuh's, and size of
+//                                      the launch parameters, as the host sees them
 //   angles (angles.cuh)
 //     ANGLES, ATTENTION_FACTOR, SCALING, RULE_BAKED, LOG2_BASE_Q54, INVERSE_FACTOR_Q64, RAMP_LOW,
 //     RAMP_HIGH, RAMP_STEP, RAMP_SHIFT
 //                                      as in rope.cu
 //
-// One kernel makes one step. Few tokens: both products at once, lowrank_small.cuh, with the latent in
-// shared memory. Many: each product by itself, as linear.cu does it, lowrank_product.cuh, and the norm
-// between them where the latent lies.
+// One kernel makes one step. Few tokens: both products at once, lowrank_small.cuh, with the latent
+// in shared memory. Many: each product by itself, as linear.cu does it, lowrank_product.cuh, and
+// the norm between them where the latent lies.
 #include "fajit/lowrank_finish.cuh"
 #include "fajit/lowrank_product.cuh"
 #include "fajit/lowrank_shape.cuh"
@@ -53,7 +54,7 @@ inline constexpr int RANK = 48, MODEL_DIM = 256, HEADS = 4, HEAD_DIM = 32, HEAD_
                      BATCH = 0, SEQLEN = 0;
 inline constexpr int CACHE = 0, ROPE_DIM = 0, ROTATION = 0;
 inline constexpr lowrank_step STEPS[5] = {{0, false, {16, 16, 2, 4, 48, 64, 48, 2, 105600}, {}}};
-inline constexpr int PARAM_BYTES = 496;
+inline constexpr int WARPS = 8, PARAM_BYTES = 496;
 inline constexpr int ANGLES = fajit::ANGLES_COMPUTED, SCALING = 0;
 inline constexpr double ATTENTION_FACTOR = 1;
 inline constexpr bool RULE_BAKED = true;
@@ -89,21 +90,20 @@ template <int F> struct constants {
 
 using params = fajit::lowrank_params<Element>;
 static_assert(sizeof(params) == PARAM_BYTES, "host and kernel disagree about the parameters");
-
-inline constexpr int NORM_WARPS = 8;
+static_assert(fajit::LOWRANK_WARPS == WARPS, "host and kernel disagree about a block's warps");
 
 template <int F> __host__ __device__ constexpr int threads_of()
 {
     const linear_step &product = STEPS[F].product;
-    return STEPS[F].is_product ? 32 * product.warps_m * product.warps_n * product.warps_k : 256;
+    return 32 * (STEPS[F].is_product ? product.warps_m * product.warps_n * product.warps_k : WARPS);
 }
 
-// As linear.cu has it: of small tiles at least so many blocks that ptxas does not spill to fit in more.
 template <int F> __host__ __device__ constexpr int least_blocks()
 {
     const linear_step &product = STEPS[F].product;
-    return STEPS[F].is_product && product.tile_m * product.tile_n <= 32 * 32 ? 512 / threads_of<F>()
-                                                                             : 1;
+    return STEPS[F].is_product
+               ? fajit::linear_least_blocks(product.tile_m * product.tile_n, threads_of<F>())
+               : 1;
 }
 
 template <int F>
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(threads_of<F>(), least_blocks<F>())
     extern __shared__ uint4 shared_words[];
     unsigned char *shared = reinterpret_cast<unsigned char *>(shared_words);
     if constexpr (shape::STEP == fajit::LOWRANK_NORM)
-        fajit::lowrank_norm_block<shape, NORM_WARPS>(p, shared);
+        fajit::lowrank_norm_block<shape>(p, shared);
     else if constexpr (STEPS[F].is_product)
         fajit::lowrank_product<shape>::run(p, shared);
     else

@@ -1,5 +1,5 @@
-// One of lowrank_kv.cu's products as linear_block makes it: of many tokens, or of many columns. S is a
-// lowrank_shape, whose STEP is LOWRANK_DOWN or LOWRANK_UP and whose PRODUCT is laid out as a
+// One of lowrank_kv.cu's products as linear_block makes it: of many tokens, or of many columns. S
+// is a lowrank_shape, whose STEP is LOWRANK_DOWN or LOWRANK_UP and whose PRODUCT is laid out as a
 // linear_step.
 //
 // Blocks count the tiles of the latent, or those of K and then those of V.
@@ -17,6 +17,7 @@ template <class S> struct lowrank_product_constants {
     using Element = typename S::Element;
     using Addend = Element;
     using Output = Element;
+    using Jumps = linear_jumps_by_k;
     static constexpr i64 TOKENS = static_cast<i64>(S::BATCH) * S::SEQLEN;
     static constexpr int M = TOKENS < 0x7fff0000 ? static_cast<int>(TOKENS) : 0,
                          K = S::STEP == LOWRANK_DOWN ? S::MODEL_DIM : S::RANK,
@@ -28,8 +29,11 @@ template <class S> struct lowrank_product_constants {
                          WARPS_M = S::PRODUCT.warps_m, WARPS_N = S::PRODUCT.warps_n,
                          WARPS_K = S::PRODUCT.warps_k, VECTOR_WIDTH = S::PRODUCT.vector_width;
     static constexpr bool WEIGHTS_BY_K = true, FRESH = false, MAY_SPLIT = false, BIAS = false;
-    // Of the launch before it, the second of two steps reads the latent, and marks of tokens if there
-    // are any: these are looked at before the first loads.
+    // Tokens of the caller's lie as batches do, those of the workspace without a gap.
+    static constexpr bool X_JUMPS = S::STEP == LOWRANK_DOWN || S::FORM == LOWRANK_UP,
+                          Y_JUMPS = false; // finishes by itself
+    // Of the launch before it, the second of two steps reads the latent, and marks of tokens if
+    // there are any: these are looked at before the first loads.
     static constexpr bool WAITS_LATE =
         S::FORM == LOWRANK_WHOLE && S::STEP == LOWRANK_UP && !S::IS_MARKED;
     static constexpr int WAIT = WAITS_LATE ? LINEAR_WAITS_FOR_X : LINEAR_WAITS_NOT;
@@ -61,7 +65,7 @@ template <class S> struct lowrank_product {
         typename block::params q{};
         const lowrank_rows<Element> &x = DOWN ? p.hidden : p.latent_in;
         q.x = {x.data, x.token};
-        if constexpr (DOWN || S::FORM == LOWRANK_UP) // the workspace has none
+        if constexpr (lowrank_product_constants<S>::X_JUMPS)
             q.x_jumps = {S::seqlen_of(p), S::jump_of(p, x)};
         q.x_width = DOWN ? p.hidden_bytes : p.latent_bytes;
         q.m = static_cast<int>(S::tokens_of(p));
@@ -109,7 +113,8 @@ template <class S> struct lowrank_product {
     {
         constexpr int V = S::PRODUCT.vector_width;
         if constexpr (!lowrank_product_constants<S>::WAITS_LATE) {
-            wait_for_predecessor(); // it may have written what is read here, or read what is written
+            // It may have written what is read here, or read what is written.
+            wait_for_predecessor();
             let_successor_start();
         }
         token_row *rows = reinterpret_cast<token_row *>(shared + ROWS_AT);

@@ -1,5 +1,5 @@
-// What all of lowrank_kv.cu works on, made of the constants C of a kernel: the launch parameters, sizes,
-// and where tokens and columns lie.
+// What all of lowrank_kv.cu works on, made of the constants C of a kernel: the launch parameters,
+// sizes, and where tokens and columns lie.
 #ifndef FAJIT_LOWRANK_SHAPE_CUH
 #define FAJIT_LOWRANK_SHAPE_CUH
 
@@ -10,11 +10,14 @@
 
 namespace fajit {
 
-// A step of STEPS: both products with the latent in shared memory, hidden to latent, latent to K and V,
-// or the norm of a latent where it lies.
+// A step of STEPS: both products with the latent in shared memory, hidden to latent, latent to K
+// and V, or the norm of a latent where it lies.
 inline constexpr int LOWRANK_WHOLE = 0, LOWRANK_DOWN = 1, LOWRANK_UP = 2, LOWRANK_NORM = 3;
 
-// [outer, token, row] and [outer, head, token, row]; strides in elements. Outer is a batch or a page.
+inline constexpr int LOWRANK_WARPS = 8; // of a block, unless it is one of linear.cuh's
+
+// [outer, token, row] and [outer, head, token, row]; strides in elements. Outer is a
+// batch or a page.
 template <class Element> struct lowrank_rows {
     Element *data;
     i64 outer, token;
@@ -78,7 +81,8 @@ template <class C> struct lowrank_shape : C {
                                    (C::FORM == LOWRANK_DOWN && C::STEP == LOWRANK_NORM);
     static constexpr bool MAY_REPEAT =
         C::TO_CACHE && !C::UNIQUE && (C::CACHE == CACHE_SLOTS || C::SEQLEN != 1);
-    // Each block of LOWRANK_UP would search all tokens behind its own: the launch before does it once.
+    // Each block of LOWRANK_UP would search all tokens behind its own: the launch
+    // before does it once.
     static constexpr bool MARKS = MAY_REPEAT && C::FORM == LOWRANK_WHOLE && C::STEP == LOWRANK_DOWN,
                           IS_MARKED =
                               MAY_REPEAT && C::FORM == LOWRANK_WHOLE && C::STEP == LOWRANK_UP;
@@ -155,8 +159,8 @@ template <class C> struct lowrank_shape : C {
     static constexpr int TOKEN_BYTES = 56;
     static_assert(sizeof(token_row) + 9 <= TOKEN_BYTES, "room for both");
 
-    // Where the ROWS tokens from `first` on go: all threads of the block come together. `counts`: this is
-    // the first of the blocks that have these tokens.
+    // Where the ROWS tokens from `first` on go: all threads of the block come together. `counts`:
+    // this is the first of the blocks that have these tokens.
     template <int ROWS>
     static __device__ __forceinline__ void find_rows(const params &p, i64 first, bool counts,
                                                      token_row *rows)

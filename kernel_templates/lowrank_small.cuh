@@ -1,11 +1,12 @@
 // What a block of few tokens does: both products of lowrank_kv.cu, with the latent in shared memory
-// between them, or one of the two. S is a lowrank_shape, whose SMALL is laid out as a lowrank_small.
+// between them, or one of the two. S is a lowrank_shape, whose SMALL is laid
+// out as a lowrank_small.
 //
 // A block takes SMALL.rows tokens (grid x) and a share of the columns (grid y). The time of a small
-// launch is that of its loads, so that as many as shared memory has room for are on their way at once,
-// in the order of their use, and nobody waits for another warp before all of the first product is
-// there: each warp multiplies its own part of the depth, and later its own columns, from its own ring
-// of copies. The warps' parts of the latent are added in one place.
+// launch is that of its loads, so that as many as shared memory has room for are on their way at
+// once, in the order of their use, and nobody waits for another warp before all of the first
+// product is there: each warp multiplies its own part of the depth, and later its own columns, from
+// its own ring of copies. The warps' parts of the latent are added in one place.
 #ifndef FAJIT_LOWRANK_SMALL_CUH
 #define FAJIT_LOWRANK_SMALL_CUH
 

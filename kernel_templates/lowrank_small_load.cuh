@@ -1,5 +1,5 @@
-// What lowrank_small.cuh keeps in shared memory, a block's share of the work, and how it is loaded. S is a
-// lowrank_shape, whose SMALL is laid out as a lowrank_small.
+// What lowrank_small.cuh keeps in shared memory, a block's share of the work, and how it is loaded.
+// S is a lowrank_shape, whose SMALL is laid out as a lowrank_small.
 #ifndef FAJIT_LOWRANK_SMALL_LOAD_CUH
 #define FAJIT_LOWRANK_SMALL_LOAD_CUH
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ constexpr int lowrank_divide_up(int n, int d)
 template <class S> struct lowrank_small_shape {
     using Element = typename S::Element;
     using Sum = typename sum_type<S::SUMS>::type;
-    static constexpr int WARPS = 8, THREADS = 32 * WARPS;
+    static constexpr int WARPS = LOWRANK_WARPS, THREADS = 32 * WARPS;
     static constexpr int ROWS = S::SMALL.rows, DEPTH = S::SMALL.depth, STAGES = S::SMALL.stages,
                          AHEAD = S::SMALL.ahead, DOWN_COLUMNS = S::SMALL.down_columns,
                          UP_COLUMNS = S::SMALL.up_columns, UP_DEPTH = S::SMALL.up_depth,
@@ -119,8 +119,8 @@ __device__ __forceinline__ lowrank_share lowrank_share_of(const typename S::para
 
 // --- loads ---------------------------------------------------------------------------------------
 
-// ROWS x COLUMNS elements of rows that follow one another through all batches, from row `first` on and
-// column `begin`, which end at column `end`.
+// ROWS x COLUMNS elements of rows that follow one another through all batches, from row `first` on
+// and column `begin`, which end at column `end`.
 template <class S, int ROWS, int COLUMNS, int THREADS>
 __device__ __forceinline__ void lowrank_load_rows(const typename S::params &p,
                                                   const lowrank_rows<typename S::Element> &from,
@@ -144,8 +144,8 @@ __device__ __forceinline__ void lowrank_load_rows(const typename S::params &p,
     copy_padded<ROWS, COLUMNS, THREADS>(to, to_row, bytes, thread, source);
 }
 
-// DEPTH x COLUMNS of weights from row `first` of `rows`, columns from `begin` of `end`. Columns count
-// through the heads, of `dim` columns each.
+// DEPTH x COLUMNS of weights from row `first` of `rows`, columns from `begin` of `end`. Columns
+// count through the heads, of `dim` columns each.
 template <int DEPTH, int COLUMNS, class Element>
 __device__ __forceinline__ void lowrank_load_weights(const lowrank_heads<Element> &from, int bytes,
                                                      int first, int rows, int begin, int end,
@@ -168,7 +168,8 @@ __device__ __forceinline__ void lowrank_load_weights(const lowrank_heads<Element
     copy_padded<DEPTH, COLUMNS, 32>(to, to_row, bytes, lane, source);
 }
 
-// One warp's loads, in the order of their use. Each call closes a group, an empty one behind the last.
+// One warp's loads, in the order of their use. Each call closes a group, an empty
+// one behind the last.
 template <class S> struct lowrank_loads {
     using shape = lowrank_small_shape<S>;
     using Element = typename S::Element;

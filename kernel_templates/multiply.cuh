@@ -1,21 +1,21 @@
 // Products of tiles in shared memory on the tensor cores of a warp, accumulated in float32.
 //
-// Everything is counted in steps of 32 bytes of a row: 8 float32, 16 f16 or bf16, 32 fp8. A step of A
-// is 16 rows, one of B 8 rows, and both are contiguous in k: C = A B^T. ldmatrix brings a step as the
-// fragments of mma.cuh, whatever the type.
+// Everything is counted in steps of 32 bytes of a row: 8 float32, 16 f16 or bf16, 32 fp8. A step of
+// A is 16 rows, one of B 8 rows, and both are contiguous in k: C = A B^T. ldmatrix brings a step as
+// the fragments of mma.cuh, whatever the type.
 //
 // How elements are multiplied is a policy:
 //
 //     whole<T>      one instruction for each step; T is f16, bf16 or fp8_e4m3
-//     split_tf32    float32 as the sum of two tf32 numbers, big and small, of which all products are
-//                   taken but small * small: three instructions for each step. Error of a product at
-//                   most 2^-21, in the mean 2^-23.5, of it
-//     split_bf16    float32 as the sum of three bf16 numbers, exactly; six instructions for two steps.
-//                   Error of a product at most 2^-22.5
+//     split_tf32    float32 as the sum of two tf32 numbers, big and small, of which all products
+//                   are taken but small * small: three instructions for each step. Error of a
+//                   product at most 2^-21, in the mean 2^-23.5, of it
+//     split_bf16    float32 as the sum of three bf16 numbers, exactly; six instructions for two
+//                   steps. Error of a product at most 2^-22.5
 //
 // Tensor cores cut each sum they make toward zero, so that in a long chain of them the error grows
-// with its length. The split policies make chains of a step or two, the small products of each first,
-// and add them to the total in float32, to nearest.
+// with its length. The split policies make chains of a step or two, the small products of each
+// first, and add them to the total in float32, to nearest.
 #ifndef FAJIT_MULTIPLY_CUH
 #define FAJIT_MULTIPLY_CUH
 
@@ -49,7 +49,8 @@ __device__ __forceinline__ lane_rows lane_rows_of_b()
     return {lane % 8 + lane / 16 * 8, lane / 8 % 2};
 }
 
-// The permutation is that of `mine.row`, since `row` is a multiple of 8: so that it is computed once.
+// The permutation is that of `mine.row`, since `row` is a multiple of 8: so that
+// it is computed once.
 template <class T, int ROWS, int COLUMNS>
 __device__ __forceinline__ const void *lane_chunk(const tile<T, ROWS, COLUMNS> &from,
                                                   lane_rows mine, int row, int step)
@@ -91,8 +92,8 @@ __device__ __forceinline__ void add(fragment_c<f32> &to, const fragment_c<f32> &
 // --- policies ------------------------------------------------------------------------------------
 //
 // `steps` of them are taken at once. prepare turns what was loaded into what is multiplied; the
-// product of 16 rows of A and 8 of B is made of `instructions`, of which add_part adds one to a sum.
-// With `short_chains` that sum is to be a short one.
+// product of 16 rows of A and 8 of B is made of `instructions`, of which add_part adds one to a
+// sum. With `short_chains` that sum is to be a short one.
 
 template <class T> struct whole {
     using element = T;
@@ -173,8 +174,8 @@ struct split_tf32 {
     }
 };
 
-// x = big + middle + small, each of 8 bits. A pair in a register is columns t and t + 4 of a step, of
-// A as of B.
+// x = big + middle + small, each of 8 bits. A pair in a register is columns t and t + 4 of a step,
+// of A as of B.
 struct split_bf16 {
     using element = f32;
     static constexpr int steps = 2, instructions = 6;

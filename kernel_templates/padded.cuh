@@ -1,6 +1,7 @@
-// Tiles in shared memory whose rows have padding behind them, for what tile.cuh has no place for: rows
-// of any length, copies that may be as narrow as an element, and a right factor with one row for each
-// k, as weights [in, out] lie. multiply.cuh takes steps of k from them as it does from its own tiles.
+// Tiles in shared memory whose rows have padding behind them, for what tile.cuh has no place for:
+// rows of any length, copies that may be as narrow as an element, and a right factor with one row
+// for each k, as weights [in, out] lie. multiply.cuh takes steps of k from them as it does from its
+// own tiles.
 #ifndef FAJIT_PADDED_CUH
 #define FAJIT_PADDED_CUH
 
@@ -26,7 +27,8 @@ __host__ __device__ constexpr int padded_right(int columns)
     return columns % 16 ? columns : columns + 8;
 }
 
-// Rows of k, as a right factor of multiply.cuh: what tile.cuh's copies and load_step need of a tile.
+// Rows of k, as a right factor of multiply.cuh: what tile.cuh's copies and load_step
+// need of a tile.
 template <class T, int ROWS, int COLUMNS> struct padded_tile {
     static constexpr int rows = ROWS, columns = COLUMNS;
     static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));
@@ -73,8 +75,8 @@ __device__ __forceinline__ void copy_piece(T *to, const T *from, int valid)
 }
 
 // Starts to copy ROWS x COLUMNS elements in accesses of BYTES, by THREADS threads of which this is
-// number `thread`. `source(row, column)` is a tile_source: where to read, and how many elements there
-// are from there on: any number, negative ones too. copy_commit is left to the caller.
+// number `thread`. `source(row, column)` is a tile_source: where to read, and how many elements
+// there are from there on: any number, negative ones too. copy_commit is left to the caller.
 template <int BYTES, int ROWS, int COLUMNS, int THREADS, class T, class Source>
 __device__ __forceinline__ void copy_padded_by(T *to, int row_elements, int thread, Source source)
 {
@@ -95,8 +97,9 @@ __device__ __forceinline__ void copy_padded_by(T *to, int row_elements, int thre
     }
 }
 
-// The same in accesses of 16 bytes from rows `stride` elements apart, all of which exist. A thread's
-// places come again every few rounds, some rows further down: so few addresses are computed.
+// The same in accesses of 16 bytes from rows `stride` elements apart, all of which exist. A
+// thread's places come again every few rounds, some rows further down: so
+// few addresses are computed.
 template <int ROWS, int COLUMNS, int THREADS, class T>
 __device__ __forceinline__ void copy_padded_whole(T *to, int row_elements, int thread,
                                                   const T *from, long long stride)

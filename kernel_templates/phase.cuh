@@ -77,7 +77,7 @@ __host__ __device__ __forceinline__ constexpr u64 scale(u64 value, power by)
     return by.whole > 63 ? 0 : ((value >> (by.whole - 1)) + 1) >> 1;
 }
 
-// --- scaled frequencies: formulas and sources at fa_rope_scaling in fajit.h -----------------------
+// --- scaled frequencies: formulas and sources at fa_rope_scaling in fajit.h ----------------------
 
 // In the order of fa_rope_scaling_kind. Both NTK kinds are plain ones of another base.
 inline constexpr int SCALING_LINEAR = 1, SCALING_YARN = 4, SCALING_LLAMA3 = 5;

@@ -2,12 +2,12 @@
 //
 //     sums[16 MT][8 NT] += a[16 MT][depth] b[depth][8 NT]
 //
-// by any of the policies SUMS_.... Those of tensor cores are multiply.cuh's; here are multiply-adds of
-// single lanes, for what has to be summed otherwise or without tensor cores.
+// by any of the policies SUMS_.... Those of tensor cores are multiply.cuh's; here are multiply-adds
+// of single lanes, for what has to be summed otherwise or without tensor cores.
 //
 // Rounding. A long float32 sum loses what its small terms hold, and tensor cores cut each sum off
-// instead of rounding it. So the float32 policies sum 8 products from zero and add them, rounded, to
-// the total: an error that grows with the root of the number of steps, not with it.
+// instead of rounding it. So the float32 policies sum 8 products from zero and add them, rounded,
+// to the total: an error that grows with the root of the number of steps, not with it.
 #ifndef FAJIT_PRODUCTS_CUH
 #define FAJIT_PRODUCTS_CUH
 
@@ -235,8 +235,8 @@ __device__ __forceinline__ void add_step(warp_sums<POLICY, MT, NT> &sums, const 
         add_step_by_tensor(sums, a, lda, b, ldb);
 }
 
-// COUNT steps, of which each begins APART terms behind the one before; only what begins before `end`
-// counts. With SUMS_TREE they are summed by halves first.
+// COUNT steps, of which each begins APART terms behind the one before; only what begins before
+// `end` counts. With SUMS_TREE they are summed by halves first.
 template <int COUNT, int APART, int POLICY, class T, int MT, int NT>
 __device__ __forceinline__ void add_steps(warp_sums<POLICY, MT, NT> &sums, const T *a, int lda,
                                           const T *b, int ldb, int end)

@@ -1,9 +1,10 @@
-// Tiles of matrices in shared memory: rows of 16-byte chunks, each row's chunks permuted so that what
-// 8 neighbouring rows have in one column lies in different banks. ldmatrix then reads a tile, and
-// copies write it, without bank conflicts, and no padding is needed.
+// Tiles of matrices in shared memory: rows of 16-byte chunks, each row's chunks permuted so that
+// what 8 neighbouring rows have in one column lies in different banks. ldmatrix then reads a tile,
+// and copies write it, without bank conflicts, and no padding is needed.
 //
-// A row has CHUNKS chunks. With P the largest power of two that divides CHUNKS, at most 8, chunk c of
-// row r lies in place c ^ (r / (8 / P) % P). Rows of an odd number of chunks need no permutation.
+// A row has CHUNKS chunks. With P the largest power of two that divides CHUNKS, at most 8, chunk c
+// of row r lies in place c ^ (r / (8 / P) % P). Rows of an odd number of
+// chunks need no permutation.
 #ifndef FAJIT_TILE_CUH
 #define FAJIT_TILE_CUH
 
@@ -58,8 +59,8 @@ inline constexpr int TILE_COPY_WIDE = 16, TILE_COPY_WORD = 4;
 
 // Starts the copy of a chunk in narrow accesses; the first `valid` elements of it exist, the others
 // become zero, and nothing is read of them. What is narrower than 4 bytes goes through registers at
-// once; in every case the chunk may be read after copy_wait and a barrier. FRESH: the source may have
-// been written by the same launch.
+// once; in every case the chunk may be read after copy_wait and a barrier. FRESH: the source may
+// have been written by the same launch.
 template <bool FRESH = false, class T>
 __device__ __forceinline__ void copy_chunk_narrow(void *to, const T *from, int valid, int width,
                                                   place at = place::here())
@@ -128,16 +129,16 @@ template <class Tile, int THREADS> struct tile_share {
     }
 };
 
-// Starting to copy a tile: `source(i)` gives where a thread's chunk number i comes from and how many of
-// its elements exist: the others become zeros, and nothing is read of them. copy_commit is left to the
-// caller.
+// Starting to copy a tile: `source(i)` gives where a thread's chunk number i comes from and how
+// many of its elements exist: the others become zeros, and nothing is read of them. copy_commit is
+// left to the caller.
 template <class T> struct tile_source {
     const T *from;
     int valid;
 };
 
-// Of a thread's chunks of a tile those of part `number`, of `of`: so that there is something between
-// its copies. Both are constants where this is inlined.
+// Of a thread's chunks of a tile those of part `number`, of `of`: so that there is something
+// between its copies. Both are constants where this is inlined.
 struct tile_part {
     int number = 0, of = 1;
 
@@ -162,8 +163,8 @@ __device__ __forceinline__ void copy_tile_wide(const Tile &to, int thread, Sourc
         }
 }
 
-// In copies of `width`, one chunk after the other: seldom, and much code. FRESH: the source may have
-// been written by the same launch.
+// In copies of `width`, one chunk after the other: seldom, and much code. FRESH: the source may
+// have been written by the same launch.
 template <int THREADS, bool FRESH = false, class Tile, class Source>
 __device__ __forceinline__ void copy_tile_by_chunks(const Tile &to, int width, int thread,
                                                     Source source, place at = place::here())

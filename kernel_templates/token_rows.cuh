@@ -1,12 +1,12 @@
-// The tokens of a block, which follow one another through all batches, and where what is made of each
-// goes: to the place of the token itself, or into a cache.
+// The tokens of a block, which follow one another through all batches, and where what is made of
+// each goes: to the place of the token itself, or into a cache.
 //
 // Rule is one of cache_place.cuh, and has besides
 //
 //     into_cache    bool: positions or slots say where a token goes
 //     may_repeat    bool: several tokens of a batch (SLOTS: of all) may go to one entry
-//     is_marked     bool: an earlier launch has found out which of them come too early, and left it in
-//                   p.superseded, a byte for each token
+//     is_marked     bool: an earlier launch has found out which of them come too early, and left it
+//                   in p.superseded, a byte for each token
 //     batches(p)    of the launch
 #ifndef FAJIT_TOKEN_ROWS_CUH
 #define FAJIT_TOKEN_ROWS_CUH
@@ -42,8 +42,8 @@ __device__ __forceinline__ void place_in_cache(const P &p, i64 n, bool supersede
     to.position = at.position;
 }
 
-// PLACES: where the rule says; else a token stays where it is. `counts`: whether this block is the one
-// that reports tokens outside the cache.
+// PLACES: where the rule says; else a token stays where it is. `counts`: whether this block is the
+// one that reports tokens outside the cache.
 template <class Rule, bool PLACES, class P>
 __device__ __forceinline__ token_row token_row_of(const P &p, i64 n, i64 tokens, bool superseded,
                                                   bool counts)
@@ -65,8 +65,8 @@ __device__ __forceinline__ token_row token_row_of(const P &p, i64 n, i64 tokens,
     return to;
 }
 
-// Of the ROWS tokens from `first` on, which of them a later one supersedes: superseded[i] for all below
-// the result, none behind it. All threads of the block come together.
+// Of the ROWS tokens from `first` on, which of them a later one supersedes: superseded[i] for all
+// below the result, none behind it. All threads of the block come together.
 template <class Rule, int ROWS, class P>
 __device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *entries,
                                                   bool *superseded)
@@ -81,8 +81,8 @@ __device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *en
     return compared;
 }
 
-// Fills `rows` with the ROWS tokens from `first` on: all threads of the block come together. `room`:
-// shared memory that is not in use yet, 9 bytes a row.
+// Fills `rows` with the ROWS tokens from `first` on: all threads of the block come together.
+// `room`: shared memory that is not in use yet, 9 bytes a row.
 template <class Rule, bool PLACES, int ROWS, class P>
 __device__ __forceinline__ void find_token_rows(const P &p, i64 first, bool counts, token_row *rows,
                                                 unsigned char *room)

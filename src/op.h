@@ -68,7 +68,7 @@ typedef struct fa__launch {
 /* Room for an operation to build its parameters in, on the stack of fa_launch. */
 typedef struct fa__launch_room {
     void *params[FA_MAX_PARAMS];
-    _Alignas(16) unsigned char block[1536];
+    _Alignas(16) unsigned char block[2048];
     fa__launch then[2];
 } fa__launch_room;
 
@@ -113,7 +113,7 @@ extern const fa__op fa__op_attention;       /* src/ops/attention.c */
 extern const fa__op fa__op_linear;          /* src/ops/linear.c */
 extern const fa__op fa__op_cross_attention; /* src/ops/cross_attention.c */
 
-/* op->instantiate, with a check that nothing was lost for lack of memory. Free it also on failure. */
+/* op->instantiate, and whether nothing was lost for lack of memory. Free it also on failure. */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
                            fa__program *program);
 
@@ -139,6 +139,8 @@ void fa__prologue_bool(fa__buf *source, const char *name, bool value);
 void fa__prologue_real(fa__buf *source, const char *name, double value);
 /* A type alias. */
 void fa__prologue_dtype(fa__buf *source, const char *name, fa_dtype dtype);
+/* "{1, 2, 3}" in a declaration: a struct of `bytes` that is made of int32_t alone. */
+void fa__prologue_fields(fa__buf *source, const void *fields, size_t bytes);
 void fa__prologue_end(fa__buf *source, const char *file); /* #line 1 "file" */
 
 /* --- embedded at build time (generated) --- */

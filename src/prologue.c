@@ -42,6 +42,14 @@ void fa__prologue_dtype(fa__buf *source, const char *name, fa_dtype dtype)
                        fa__dtype_name(dtype));
 }
 
+void fa__prologue_fields(fa__buf *source, const void *fields, size_t bytes)
+{
+    const int32_t *value = fields;
+    for (size_t i = 0; i < bytes / sizeof *value; i++)
+        fa__buf_format(source, "%s%d", i ? ", " : "{", value[i]);
+    fa__buf_text(source, "}");
+}
+
 void fa__prologue_end(fa__buf *source, const char *file)
 {
     fa__buf_text(source, "#line 1 \"");

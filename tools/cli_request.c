@@ -177,27 +177,60 @@ static void fill_sizes(cli_request *r, bool (*uses)(const fa_spec *spec, const c
     }
 }
 
+/* What shares the size that a launch gives for a dimension, or NULL:
+ * head_dim_v that of head_dim. */
+static int32_t *tied_to(cli_request *r, const fa_param_info *p)
+{
+    size_t v = strcmp(p->name, "head_dim") == 0 ? find_param(&r->info, "head_dim_v") : SIZE_MAX;
+    return v == SIZE_MAX ? NULL : dimension(&r->spec, &r->info.params[v]);
+}
+
+/* Whether a launch can give the dimension: it cannot while V has heads of a size of their own. */
+static bool can_be_dynamic(cli_request *r, const fa_param_info *p)
+{
+    const int32_t *tied = tied_to(r, p);
+    return !tied || !*tied || *tied == *dimension(&r->sizes, p);
+}
+
+static void make_dynamic(cli_request *r, const fa_param_info *p)
+{
+    int32_t *tied = tied_to(r, p);
+    *dimension(&r->spec, p) = FA_DYNAMIC;
+    if (tied)
+        *tied = FA_DYNAMIC;
+}
+
+static int make_named_dynamic(const char *list, const char *name, cli_request *r)
+{
+    size_t index = find_param(&r->info, name);
+    if (index == SIZE_MAX || !cli_is_dimension(&r->info.params[index])) {
+        cli_error("--dynamic=%s: '%s' is no dimension of %s; see `fajit ops %s`", list, name,
+                  r->info.name, r->info.name);
+        return CLI_USAGE;
+    }
+    if (!can_be_dynamic(r, &r->info.params[index])) {
+        cli_error(
+            "--dynamic=%s: '%s' stays baked while head_dim_v differs, as a launch gives one "
+            "size for both; take it from the list, or leave out head_dim_v",
+            list, name);
+        return CLI_USAGE;
+    }
+    make_dynamic(r, &r->info.params[index]);
+    return CLI_OK;
+}
+
 /* Takes dimensions out of the kernel again; their values stay the sizes of the run. */
 static int apply_dynamic(const char *list, cli_request *r)
 {
-    if (!list) {
-        for (size_t i = 0; i < r->info.param_count; i++)
-            if (cli_is_dimension(&r->info.params[i]))
-                *dimension(&r->spec, &r->info.params[i]) = FA_DYNAMIC;
-        return CLI_OK;
+    for (size_t i = 0; !list && i < r->info.param_count; i++) {
+        const fa_param_info *p = &r->info.params[i];
+        if (cli_is_dimension(p) && can_be_dynamic(r, p))
+            make_dynamic(r, p);
     }
-    char *names = cli_copy(list), *save = NULL;
+    char *names = cli_copy(list ? list : ""), *save = NULL;
     int code = CLI_OK;
-    for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
-        size_t index = find_param(&r->info, name);
-        if (index == SIZE_MAX || !cli_is_dimension(&r->info.params[index])) {
-            cli_error("--dynamic=%s: '%s' is no dimension of %s; see `fajit ops %s`", list, name,
-                      r->info.name, r->info.name);
-            code = CLI_USAGE;
-            break;
-        }
-        *dimension(&r->spec, &r->info.params[index]) = FA_DYNAMIC;
-    }
+    for (char *name = strtok_r(names, ",", &save); name && !code; name = strtok_r(NULL, ",", &save))
+        code = make_named_dynamic(list, name, r);
     free(names);
     return code;
 }

@@ -47,6 +47,25 @@ double fa__attention_scale(int32_t head_dim);
 /* After validate: head_dim_v and scale are filled in. */
 fa_status fa__attention_plan(const fa_spec *spec, const fa__target *target, fa__plan *plan);
 
+/* What a plan tells a kernel with attention as a step. Mirror of attention_step in steps.cuh. */
+typedef struct attention_step {
+    int32_t row_warps, row_tiles, key_warps, key_tile, stages, load_bytes, load_bytes_v, min_blocks;
+    int32_t shared_bytes;
+} attention_step;
+
+attention_step fa__attention_step_of(const fa__plan *plan);
+
+static inline int32_t fa__attention_step_threads(const attention_step *step)
+{
+    return 32 * step->row_warps * step->key_warps;
+}
+
+/* Queries of a block. */
+static inline int32_t fa__attention_step_rows(const attention_step *step)
+{
+    return 16 * step->row_warps * step->row_tiles;
+}
+
 /* Heads, through all batches, whose keys and values fit a large L2 cache together: whole groups of
  * query heads that share theirs. */
 int64_t fa__attention_section(const fa_attention_spec *s, int64_t batch, int64_t heads_q,

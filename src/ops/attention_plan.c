@@ -156,3 +156,16 @@ fa_status fa__attention_plan(const fa_spec *spec, const fa__target *target, fa__
                    p->flags.programmatic ? ", programmatic" : "");
     return FA_OK; /* the longest text is shorter than the room */
 }
+
+attention_step fa__attention_step_of(const fa__plan *p)
+{
+    return (attention_step){.row_warps = p->value[ATTENTION_ROW_WARPS],
+                            .row_tiles = p->value[ATTENTION_ROW_TILES],
+                            .key_warps = p->value[ATTENTION_KEY_WARPS],
+                            .key_tile = p->value[ATTENTION_KEY_TILE],
+                            .stages = p->value[ATTENTION_STAGES],
+                            .load_bytes = p->value[ATTENTION_LOAD_BYTES],
+                            .load_bytes_v = p->value[ATTENTION_LOAD_BYTES_V],
+                            .min_blocks = p->value[ATTENTION_MIN_BLOCKS],
+                            .shared_bytes = (int32_t)p->smem_dynamic_bytes};
+}

@@ -185,24 +185,12 @@ static void write_label(fa_cross_attention_spec *s, fa__buf *label)
         fa__rotary_label(label, &rotary);
 }
 
-/* What linear.cuh needs to know of a step. */
-static void write_linear(fa__buf *source, const char *name, const cross_step *step)
+static void write_step(fa__buf *source, const char *type, const char *name, const void *step,
+                       size_t bytes)
 {
-    fa__buf_format(
-        source, "inline constexpr linear_step %s = {%d, %d, %d, %d, %d, %d, %d, %d, %d};\n", name,
-        step->value[LINEAR_ARITHMETIC], step->value[LINEAR_TILE_M], step->value[LINEAR_TILE_N],
-        step->value[LINEAR_STAGES], step->value[LINEAR_WARPS_M], step->value[LINEAR_WARPS_N],
-        step->value[LINEAR_WARPS_K], step->value[LINEAR_VECTOR_WIDTH], step->smem_bytes);
-}
-
-static void write_attention(fa__buf *source, const char *name, const cross_step *step)
-{
-    fa__buf_format(
-        source, "inline constexpr attention_step %s = {%d, %d, %d, %d, %d, %d, %d, %d, %d};\n",
-        name, step->value[ATTENTION_ROW_WARPS], step->value[ATTENTION_ROW_TILES],
-        step->value[ATTENTION_KEY_WARPS], step->value[ATTENTION_KEY_TILE],
-        step->value[ATTENTION_STAGES], step->value[ATTENTION_LOAD_BYTES],
-        step->value[ATTENTION_LOAD_BYTES_V], step->value[ATTENTION_MIN_BLOCKS], step->smem_bytes);
+    fa__buf_format(source, "inline constexpr %s %s = ", type, name);
+    fa__prologue_fields(source, step, bytes);
+    fa__buf_text(source, ";\n");
 }
 
 static void write_prologue(fa_cross_attention_spec *s, const cross_plan *p, fa__buf *source)
@@ -233,9 +221,9 @@ static void write_prologue(fa_cross_attention_spec *s, const cross_plan *p, fa__
     fa__prologue_bool(source, "BIAS_OUT", s->bias_out);
     fa__prologue_bool(source, "ONE_LAUNCH", p->one_launch);
     fa__prologue_real(source, "SCALE", s->scale);
-    write_linear(source, "PROJECT", &p->project);
-    write_attention(source, "ATTEND", &p->attend);
-    write_linear(source, "OUTPUT", &p->output);
+    write_step(source, "linear_step", "PROJECT", &p->project, sizeof p->project);
+    write_step(source, "attention_step", "ATTEND", &p->attend, sizeof p->attend);
+    write_step(source, "linear_step", "OUTPUT", &p->output, sizeof p->output);
     fa__rotary_prologue(source, &rotary);
     fa__prologue_end(source, "cross_attention.cu");
 }

@@ -10,21 +10,21 @@
 /* Groups of the projections, each with weights of its own. */
 enum { CROSS_Q, CROSS_K, CROSS_V, CROSS_GROUPS };
 
-/* A step: slots of the plan of linear or attention, and what its blocks need. */
-typedef struct cross_step {
-    int32_t value[LINEAR_SLOTS];
-    int32_t threads, smem_bytes;
-} cross_step;
-
 typedef struct cross_plan {
-    cross_step project, attend, output;
+    linear_step project, output;
+    attention_step attend;
     int32_t one_launch; /* all steps in it; else one launch each */
     int32_t blocks;     /* one_launch: that a multiprocessor holds at once */
 } cross_plan;
 
-/* Mirror of struct params in cross_attention.cu. */
+/* Mirrors of what linear_block takes, and of struct params, in cross_attention.cu. */
+typedef struct cross_product_params {
+    linear_kernel_params linear;
+    linear_batch_jumps jumps;
+} cross_product_params;
+
 typedef struct cross_kernel_params {
-    linear_kernel_params project[CROSS_GROUPS], output;
+    cross_product_params project[CROSS_GROUPS], output;
     attention_kernel_params attend;
     uint64_t barrier;
     int32_t tiles_before[CROSS_GROUPS]; /* of the projections, before each group */
@@ -51,9 +51,9 @@ typedef struct cross_sizes {
 
 /* Views of everything a launch touches: what it writes first. */
 typedef struct cross_views {
-    fa__view view[20];
     int written, count;
     const fa__view *x_query, *x_kv, *out, *k, *v, *w[CROSS_GROUPS], *w_out;
+    fa__view view[20]; /* `count` of them; the rest stays as it is */
 } cross_views;
 
 /* Looks at all that a launch touches. */

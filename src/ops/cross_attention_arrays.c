@@ -1,4 +1,4 @@
-/* The matrices and arrays of a launch of cross_attention: what is legal, what overlaps. */
+/* The tensors and arrays of a launch of cross_attention: what is legal, what overlaps. */
 #include "ops/cross_attention.h"
 #include "status.h"
 
@@ -10,16 +10,29 @@ static fa_status add_matrix(cross_views *v, const char *name, const fa_matrix *m
                                 columns, n->element_bytes);
 }
 
+/* [batch, tokens, heads, row], with strides as they are given. */
+static fa_status add_tokens(cross_views *v, const char *name, const fa_tensor *tensor,
+                            const cross_sizes *n, int64_t tokens, int64_t heads, int64_t row,
+                            const fa__view **out)
+{
+    const int64_t extent[3] = {n->batch, heads, tokens};
+    *out = &v->view[v->count];
+    return fa__view_make(&v->view[v->count++], "cross_attention", name, tensor, FA_LAYOUT_BNHD,
+                         extent, row, n->element_bytes);
+}
+
 static fa_status add_array(cross_views *v, const char *name, const void *data, int64_t count,
                            int64_t bytes)
 {
     return fa__view_make_array(&v->view[v->count++], "cross_attention", name, data, count, bytes);
 }
 
-static fa_status add_keys(const fa_cross_attention_args *a, const cross_sizes *n, cross_views *v)
+static fa_status add_keys(const fa_cross_attention_spec *s, const fa_cross_attention_args *a,
+                          const cross_sizes *n, cross_views *v)
 {
-    fa_status status = add_matrix(v, "k", &a->k, n->rows_k, n->columns_k, n, &v->k);
-    return status ? status : add_matrix(v, "v", &a->v, n->rows_k, n->columns_k, n, &v->v);
+    fa_status status = add_tokens(v, "k", &a->k, n, n->seqlen_k, s->heads_k, s->head_dim, &v->k);
+    return status ? status
+                  : add_tokens(v, "v", &a->v, n, n->seqlen_k, s->heads_k, s->head_dim, &v->v);
 }
 
 static fa_status add_written(const fa_cross_attention_spec *s, const fa_args *args,
@@ -28,9 +41,9 @@ static fa_status add_written(const fa_cross_attention_spec *s, const fa_args *ar
     const fa_cross_attention_args *a = &args->cross_attention;
     fa_status status = FA_OK;
     if (s->form == FA_CROSS_KEYS)
-        status = add_keys(a, n, v);
+        status = add_keys(s, a, n, v);
     else
-        status = add_matrix(v, "out", &a->out, n->rows_q, n->model_dim, n, &v->out);
+        status = add_tokens(v, "out", &a->out, n, n->seqlen_q, 1, n->model_dim, &v->out);
     if (!status && workspace_bytes)
         status = add_array(v, "workspace", args->workspace, workspace_bytes, 1);
     v->written = v->count;
@@ -41,8 +54,8 @@ static fa_status add_queries(const fa_cross_attention_spec *s, const fa_cross_at
                              const cross_sizes *n, cross_views *v)
 {
     fa_status status = FA_OK;
-    (void)((status =
-                add_matrix(v, "x_query", &a->x_query, n->rows_q, n->model_dim, n, &v->x_query)) ||
+    (void)((status = add_tokens(v, "x_query", &a->x_query, n, n->seqlen_q, 1, n->model_dim,
+                                &v->x_query)) ||
            (status =
                 add_matrix(v, "w_q", &a->w_q, n->columns_q, n->model_dim, n, &v->w[CROSS_Q])) ||
            (status = add_matrix(v, "w_out", &a->w_out, n->model_dim, n->columns_q, n, &v->w_out)) ||
@@ -59,8 +72,8 @@ static fa_status add_key_stream(const fa_cross_attention_spec *s, const fa_cross
     if (!n->rows_k)
         return FA_OK;
     if (s->form == FA_CROSS_QUERIES)
-        return add_keys(a, n, v);
-    (void)((status = add_matrix(v, "x_kv", &a->x_kv, n->rows_k, n->model_dim, n, &v->x_kv)) ||
+        return add_keys(s, a, n, v);
+    (void)((status = add_tokens(v, "x_kv", &a->x_kv, n, n->seqlen_k, 1, n->model_dim, &v->x_kv)) ||
            (status =
                 add_matrix(v, "w_k", &a->w_k, n->columns_k, n->model_dim, n, &v->w[CROSS_K])) ||
            (status =

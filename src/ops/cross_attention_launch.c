@@ -100,39 +100,72 @@ fa_status fa__cross_workspace(const fa_spec *spec, const fa__plan *plan, int32_t
 
 /* --- the steps' parameters --- */
 
-static linear_rows rows_of(const fa__view *view)
-{
-    return (linear_rows){view->base, view->stride[2]};
-}
-
 static uintptr_t angles_of(const fa_cross_attention_spec *s, const fa_cross_attention_args *a)
 {
     return s->rotation ? fa__rotary_bits(s->angles, a->cos, a->sin, a->inv_freq) : 0;
 }
 
-/* y = x w^T: one group of the projections, or the output. */
-static void fill_linear(const fa_linear_spec *linear, const cross_step *step, const fa__view *x,
-                        const fa__view *w, linear_rows y, const void *bias, uintptr_t angles,
-                        linear_kernel_params *k)
+/* stride - count * inner, which wraps as addresses do. */
+static int64_t jump_of(int64_t stride, int64_t count, int64_t inner)
 {
-    const int64_t vector = step->value[LINEAR_VECTOR_WIDTH];
-    const int64_t rows = w->extent[2], columns = x->row;
-    const uint64_t bits = y.data | (uint64_t)y.stride * (uint64_t)x->element_bytes;
-    const int64_t tile_k = step->value[LINEAR_TILE_K];
+    return (int64_t)((uint64_t)stride - (uint64_t)count * (uint64_t)inner);
+}
+
+/* The tokens of all batches as rows of one matrix. */
+static linear_rows rows_of(const fa__view *view, linear_jumps *jumps)
+{
+    const int64_t batches = view->extent[0], tokens = view->extent[2];
+    if (tokens == 1)
+        return (linear_rows){view->base, view->stride[0]};
+    jumps->group = (int32_t)tokens;
+    if (batches > 1)
+        jumps->jump = jump_of(view->stride[0], tokens, view->stride[2]);
+    return (linear_rows){view->base, view->stride[2]};
+}
+
+/* Heads that lie beside each other as one, whose row has the columns of all. */
+static fa__view merged(fa__view view)
+{
+    if (view.extent[1] > 1 && view.stride[1] == view.row) {
+        view.row *= view.extent[1];
+        view.extent[1] = 1;
+        view.stride[1] = 0;
+    }
+    return view;
+}
+
+/* Heads that lie apart as columns of one matrix. */
+static linear_jumps columns_of(const fa__view *view)
+{
+    if (view->extent[1] == 1)
+        return (linear_jumps){0, 0};
+    return (linear_jumps){(int32_t)view->row, jump_of(view->stride[1], 1, view->row)};
+}
+
+/* y = x w^T: one group of the projections, or the output. */
+static void fill_linear(const fa_linear_spec *linear, const linear_step *step,
+                        const fa__view *given, const fa__view *w, const fa__view *written,
+                        const void *bias, uintptr_t angles, cross_product_params *product)
+{
+    const int64_t vector = step->vector_width;
+    const fa__view x = merged(*given), y = merged(*written);
+    linear_kernel_params *k = &product->linear;
+    linear_batch_jumps *jumps = &product->jumps;
     *k = (linear_kernel_params){
-        .x = rows_of(x),
-        .w = rows_of(w),
-        .y[0] = y,
+        .x = rows_of(&x, &jumps->x),
+        .w = {w->base, w->stride[2]},
+        .y[0] = rows_of(&y, &jumps->y),
         .bias = (uintptr_t)bias,
-        .m = (int32_t)x->extent[2],
-        .n = (int32_t)rows,
-        .k = (int32_t)columns,
-        .x_width = fa__linear_copy_width(x),
+        .m = (int32_t)(x.extent[0] * x.extent[2]),
+        .n = (int32_t)w->extent[2],
+        .k = (int32_t)w->row,
+        .x_width = fa__linear_copy_width(&x),
         .w_width = fa__linear_copy_width(w),
         .splits = 1,
-        .split_k = (int32_t)(fa__divide_up(columns, tile_k) * tile_k),
     };
-    k->vector = fa__linear_is_wide(linear, vector, rows, bits, (uintptr_t)bias, angles)
+    jumps->y_heads = columns_of(&y);
+    k->vector = fa__linear_is_wide(linear, vector, y.row, fa__view_address_bits(&y),
+                                   (uintptr_t)bias, angles)
                     ? (int32_t)vector
                     : 1;
 }
@@ -151,29 +184,39 @@ static void fill_rotation(const fa_cross_attention_spec *s, const fa_cross_atten
     k->rule = *rule;
 }
 
-static int64_t tiles_of(const cross_step *step, const linear_kernel_params *k)
+static int64_t tiles_of(const linear_step *step, const cross_product_params *product)
 {
-    return fa__divide_up(k->m, step->value[LINEAR_TILE_M]) *
-           fa__divide_up(k->n, step->value[LINEAR_TILE_N]);
+    const linear_kernel_params *k = &product->linear;
+    return fa__divide_up(k->m, step->tile_m) * fa__divide_up(k->n, step->tile_n);
 }
 
-/* Where the steps find q, k, v and the heads' outputs. */
+/* Where the steps find q, k, v and the heads' outputs: heads of tokens. */
 typedef struct between {
-    linear_rows q, k, v, heads;
+    fa__view q, k, v, heads;
 } between;
 
-static between between_of(const fa_args *args, const workspace *r, const cross_views *v)
+/* Rows of the workspace. Strides of what there is one of are 0, as everywhere. */
+static fa__view part_of(const fa_args *args, int64_t offset, int64_t row, int64_t batch,
+                        int32_t heads, int64_t tokens, const fa_cross_attention_spec *s)
 {
-    const uintptr_t base = (uintptr_t)args->workspace;
-    between b = {{base + (uintptr_t)r->q, r->row_q},
-                 {base + (uintptr_t)r->k, r->row_k},
-                 {base + (uintptr_t)r->v, r->row_k},
-                 {base + (uintptr_t)r->heads, r->row_q}};
-    if (v->k) {
-        b.k = rows_of(v->k);
-        b.v = rows_of(v->v);
-    }
-    return b;
+    return (fa__view){
+        .base = (uintptr_t)args->workspace + (uintptr_t)offset,
+        .extent = {batch, heads, tokens},
+        .stride = {batch > 1 ? tokens * row : 0, heads > 1 ? s->head_dim : 0, tokens > 1 ? row : 0},
+        .row = s->head_dim,
+        .element_bytes = (int64_t)fa__dtype_bytes(s->dtype)};
+}
+
+static between between_of(const fa_cross_attention_spec *s, const fa_args *args,
+                          const cross_sizes *n, const workspace *r, const cross_views *v)
+{
+    const int64_t tq = n->seqlen_q, tk = n->seqlen_k;
+    return (between){
+        .q = part_of(args, r->q, r->row_q, n->batch, s->heads_q, tq, s),
+        .k = v->k ? *v->k : part_of(args, r->k, r->row_k, n->batch, s->heads_k, tk, s),
+        .v = v->v ? *v->v : part_of(args, r->v, r->row_k, n->batch, s->heads_k, tk, s),
+        .heads = part_of(args, r->heads, r->row_q, n->batch, s->heads_q, tq, s),
+    };
 }
 
 /* FA_ERR_GEOMETRY: more tiles than a grid has. */
@@ -183,16 +226,15 @@ static fa_status fill_project(const fa_cross_attention_spec *s, const cross_plan
                               cross_kernel_params *k)
 {
     const struct {
-        const fa__view *x;
-        linear_rows y;
+        const fa__view *x, *y;
         const void *bias;
         int32_t heads, offset;
         int64_t seqlen;
         bool rotated;
     } group[CROSS_GROUPS] = {
-        {v->x_query, b->q, a->b_q, s->heads_q, a->position_offset_q, n->seqlen_q, true},
-        {v->x_kv, b->k, a->b_k, s->heads_k, a->position_offset_k, n->seqlen_k, true},
-        {v->x_kv, b->v, a->b_v, s->heads_k, 0, 0, false},
+        {v->x_query, &b->q, a->b_q, s->heads_q, a->position_offset_q, n->seqlen_q, true},
+        {v->x_kv, &b->k, a->b_k, s->heads_k, a->position_offset_k, n->seqlen_k, true},
+        {v->x_kv, &b->v, a->b_v, s->heads_k, 0, 0, false},
     };
     int64_t tiles = 0;
     for (int g = 0; g < CROSS_GROUPS; g++) {
@@ -203,7 +245,7 @@ static fa_status fill_project(const fa_cross_attention_spec *s, const cross_plan
         fill_linear(&linear.linear, &p->project, group[g].x, v->w[g], group[g].y,
                     s->bias ? group[g].bias : NULL, angles_of(s, a), &k->project[g]);
         if (group[g].rotated && s->rotation)
-            fill_rotation(s, a, group[g].seqlen, group[g].offset, rule, &k->project[g]);
+            fill_rotation(s, a, group[g].seqlen, group[g].offset, rule, &k->project[g].linear);
         tiles += tiles_of(&p->project, &k->project[g]);
         if (tiles > FA__MAX_GRID_X)
             return fa__fail(FA_ERR_GEOMETRY,
@@ -216,25 +258,23 @@ static fa_status fill_project(const fa_cross_attention_spec *s, const cross_plan
     return FA_OK;
 }
 
-static attention_tensor_params heads_of(linear_rows rows, int64_t seqlen, int32_t head_dim)
+static attention_tensor_params tensor_of(const fa__view *view)
 {
-    return (attention_tensor_params){rows.data, seqlen * rows.stride, head_dim, rows.stride};
+    return (attention_tensor_params){view->base, view->stride[0], view->stride[1], view->stride[2]};
 }
 
 /* Bytes of the widest access that rows of heads allow, of those that are planned. */
-static int32_t width_of(linear_rows rows, const cross_step *attend, int64_t element_bytes)
+static int32_t width_of(const fa__view *view, const attention_step *attend)
 {
-    return (int32_t)fa__power_of_two(rows.data | (uint64_t)rows.stride * (uint64_t)element_bytes,
-                                     attend->value[ATTENTION_LOAD_BYTES]);
+    return (int32_t)fa__power_of_two(fa__view_address_bits(view), attend->load_bytes);
 }
 
 static fa_status fill_attend(const fa_cross_attention_spec *s, const cross_plan *p,
                              const cross_sizes *n, const between *b, cross_kernel_params *k)
 {
-    const cross_step *step = &p->attend;
+    const attention_step *step = &p->attend;
     const fa_spec attention = fa__cross_attend(s);
-    const int64_t tile = 16 * step->value[ATTENTION_ROW_WARPS] * step->value[ATTENTION_ROW_TILES];
-    const int64_t tiles = fa__divide_up(n->seqlen_q, tile);
+    const int64_t tiles = fa__divide_up(n->seqlen_q, fa__attention_step_rows(step));
     const int64_t blocks = n->batch * s->heads_q * tiles; /* below 2^31 * 256 * 2^31 / 16 */
     if (blocks > FA__MAX_GRID_X)
         return fa__fail(FA_ERR_GEOMETRY,
@@ -242,19 +282,19 @@ static fa_status fill_attend(const fa_cross_attention_spec *s, const cross_plan 
                         " tiles of queries are over the limit of a grid; launch them in parts",
                         n->batch * s->heads_q, tiles);
     k->attend = (attention_kernel_params){
-        .q = heads_of(b->q, n->seqlen_q, s->head_dim),
-        .k = heads_of(b->k, n->seqlen_k, s->head_dim),
-        .v = heads_of(b->v, n->seqlen_k, s->head_dim),
-        .out = heads_of(b->heads, n->seqlen_q, s->head_dim),
+        .q = tensor_of(&b->q),
+        .k = tensor_of(&b->k),
+        .v = tensor_of(&b->v),
+        .out = tensor_of(&b->heads),
         .batch = (int32_t)n->batch,
         .heads_q = s->heads_q,
         .heads_k = s->heads_k,
         .seqlen_q = (int32_t)n->seqlen_q,
         .seqlen_k = (int32_t)n->seqlen_k,
-        .width_q = width_of(b->q, step, n->element_bytes),
-        .width_k = width_of(b->k, step, n->element_bytes),
-        .width_v = width_of(b->v, step, n->element_bytes),
-        .width_out = width_of(b->heads, step, n->element_bytes),
+        .width_q = width_of(&b->q, step),
+        .width_k = width_of(&b->k, step),
+        .width_v = width_of(&b->v, step),
+        .width_out = width_of(&b->heads, step),
         .tiles = (int32_t)tiles,
         .section = (int32_t)fa__attention_section(&attention.attention, n->batch, s->heads_q,
                                                   s->heads_k, n->seqlen_k),
@@ -268,12 +308,7 @@ static fa_status fill_output(const fa_cross_attention_spec *s, const cross_plan 
                              const cross_views *v, const between *b, cross_kernel_params *k)
 {
     const fa_spec linear = fa__cross_output(s);
-    const fa__view heads = {.base = b->heads.data,
-                            .extent = {1, 1, n->rows_q},
-                            .stride = {0, 0, b->heads.stride},
-                            .row = n->columns_q,
-                            .element_bytes = n->element_bytes};
-    fill_linear(&linear.linear, &p->output, &heads, v->w_out, rows_of(v->out),
+    fill_linear(&linear.linear, &p->output, &b->heads, v->w_out, v->out,
                 s->bias_out ? a->b_out : NULL, 0, &k->output);
     const int64_t tiles = tiles_of(&p->output, &k->output);
     if (tiles > FA__MAX_GRID_X)
@@ -300,14 +335,20 @@ static fa_status make_rule(const fa_cross_attention_spec *s, const fa_cross_atte
 
 /* --- launches --- */
 
-static void set_grid(const cross_step *step, int64_t blocks, uint32_t function, fa__launch *l)
+static void set_grid(int64_t blocks, int32_t threads, uint32_t smem_bytes, uint32_t function,
+                     fa__launch *l)
 {
     l->function = function;
     l->grid[0] = (uint32_t)blocks;
     l->grid[1] = l->grid[2] = 1;
-    l->block[0] = (uint32_t)step->threads;
+    l->block[0] = (uint32_t)threads;
     l->block[1] = l->block[2] = 1;
-    l->smem_bytes = (uint32_t)step->smem_bytes;
+    l->smem_bytes = smem_bytes;
+}
+
+static void set_linear(const linear_step *step, int64_t tiles, uint32_t function, fa__launch *l)
+{
+    set_grid(tiles, fa__linear_step_threads(step), (uint32_t)step->shared_bytes, function, l);
 }
 
 /* As many blocks as there is work for, and no more than run at once. */
@@ -318,20 +359,21 @@ static void set_one_launch(const cross_plan *p, const fa__plan *plan, const cros
     int64_t blocks = k->project_tiles;
     blocks = k->attend_blocks > blocks ? k->attend_blocks : blocks;
     blocks = k->output_tiles > blocks ? k->output_tiles : blocks;
-    set_grid(&p->project, blocks < most ? blocks : most, 0, l);
-    l->smem_bytes = plan->smem_dynamic_bytes;
+    set_grid(blocks < most ? blocks : most, (int32_t)plan->block_threads, plan->smem_dynamic_bytes,
+             0, l);
 }
 
 static void set_launches(const fa_cross_attention_spec *s, const cross_plan *p,
                          const cross_kernel_params *k, fa__launch *l, fa__launch_room *room)
 {
-    set_grid(&p->project, k->project_tiles, 0, l);
+    set_linear(&p->project, k->project_tiles, 0, l);
     if (s->form == FA_CROSS_KEYS)
         return;
     room->then[0] = (fa__launch){.params = l->params, .then = &room->then[1]};
     room->then[1] = (fa__launch){.params = l->params};
-    set_grid(&p->attend, k->attend_blocks, 1, &room->then[0]);
-    set_grid(&p->output, k->output_tiles, 2, &room->then[1]);
+    set_grid(k->attend_blocks, fa__attention_step_threads(&p->attend),
+             (uint32_t)p->attend.shared_bytes, 1, &room->then[0]);
+    set_linear(&p->output, k->output_tiles, 2, &room->then[1]);
     l->then = &room->then[0];
 }
 
@@ -352,7 +394,7 @@ fa_status fa__cross_launch(const fa_spec *spec, const fa__plan *plan, int32_t mu
     if (l->empty)
         return FA_OK;
     const workspace r = workspace_of(s, &n);
-    memset(&v, 0, sizeof v);
+    memset(&v, 0, offsetof(cross_views, view));
     memset(k, 0, sizeof *k);
     fa__cross_plan_get(plan, &p);
     (void)((status = fa__workspace_check("cross_attention", args, (size_t)r.bytes)) ||
@@ -360,7 +402,7 @@ fa_status fa__cross_launch(const fa_spec *spec, const fa__plan *plan, int32_t mu
            (status = make_rule(s, a, &rule)));
     if (status)
         return status;
-    const between b = between_of(args, &r, &v);
+    const between b = between_of(s, args, &n, &r, &v);
     status = fill_project(s, &p, a, &n, &v, &b, &rule, k);
     if (!status && fa__cross_has_queries(s))
         status = fill_attend(s, &p, &n, &b, k);

@@ -77,50 +77,43 @@ static int32_t project_rows(const fa_cross_attention_spec *s)
     return rows > LINEAR_MAX_SIZE ? LINEAR_MAX_SIZE : (int32_t)rows;
 }
 
-static void take(const fa__plan *from, cross_step *to)
-{
-    memcpy(to->value, from->value, sizeof to->value);
-    to->threads = (int32_t)from->block_threads;
-    to->smem_bytes = (int32_t)from->smem_dynamic_bytes;
-}
-
 /* With blocks of `threads`; 0: of any size. */
 static fa_status plan_linear(fa_spec *spec, int32_t rows, const fa__target *target,
-                             uint32_t threads, cross_step *to)
+                             uint32_t threads, linear_step *to)
 {
     fa__plan plan = {0};
     spec->linear.m = rows;
     const fa_status status = fa__linear_plan_of(spec, target, threads, &plan);
-    take(&plan, to);
+    *to = fa__linear_step_of(&plan);
     return status;
 }
 
 static fa_status plan_project(const fa_cross_attention_spec *s, const fa__target *target,
-                              uint32_t threads, cross_step *to)
+                              uint32_t threads, linear_step *to)
 {
     const bool queries = fa__cross_has_queries(s), keys = fa__cross_has_keys(s);
     fa_spec spec = fa__cross_project(s, queries ? s->heads_q : s->heads_k);
     fa_status status = plan_linear(&spec, project_rows(s), target, threads, to);
     const fa_spec narrow = fa__cross_project(s, keys ? s->heads_k : s->heads_q);
     const int64_t widest = 16 / (int64_t)fa__dtype_bytes(s->dtype);
-    to->value[LINEAR_VECTOR_WIDTH] =
+    to->vector_width =
         (int32_t)fa__power_of_two(fa__linear_dividends(&narrow.linear, narrow.linear.n), widest);
     return status;
 }
 
 static fa_status plan_attend(const fa_cross_attention_spec *s, const fa__target *target,
-                             fa_attention_tiles tiles, cross_step *to)
+                             fa_attention_tiles tiles, attention_step *to)
 {
     fa_spec spec = fa__cross_attend(s);
     fa__plan plan = {0};
     spec.attention.tiles = tiles;
-    fa_status status = fa__attention_plan(&spec, target, &plan);
-    take(&plan, to);
+    const fa_status status = fa__attention_plan(&spec, target, &plan);
+    *to = fa__attention_step_of(&plan);
     return status;
 }
 
 static fa_status plan_output(const fa_cross_attention_spec *s, const fa__target *target,
-                             uint32_t threads, cross_step *to)
+                             uint32_t threads, linear_step *to)
 {
     fa_spec spec = fa__cross_output(s);
     return plan_linear(&spec, baked_rows(s->batch, s->seqlen_q), target, threads, to);
@@ -128,8 +121,8 @@ static fa_status plan_output(const fa_cross_attention_spec *s, const fa__target 
 
 /* --- a launch for each step, or one for all --- */
 
-/* Whether all projections together are so little that launches count as much: small blocks then leave
- * room for those of the next launch, which start while they run. */
+/* Whether all projections together are so little that launches count as much: small blocks then
+ * leave room for those of the next launch, which start while they run. */
 static bool is_small(const fa_cross_attention_spec *s)
 {
     const int64_t rows = project_rows(s), columns = (int64_t)s->heads_q * s->head_dim;
@@ -154,8 +147,8 @@ static int32_t larger(int32_t a, int32_t b)
 static int32_t smem_of(const fa_cross_attention_spec *s, const cross_plan *p)
 {
     if (s->form == FA_CROSS_KEYS)
-        return p->project.smem_bytes;
-    return larger(p->project.smem_bytes, larger(p->attend.smem_bytes, p->output.smem_bytes));
+        return p->project.shared_bytes;
+    return larger(p->project.shared_bytes, larger(p->attend.shared_bytes, p->output.shared_bytes));
 }
 
 static fa_status plan_one(const fa_cross_attention_spec *s, const fa__target *target, cross_plan *p)
@@ -165,14 +158,14 @@ static fa_status plan_one(const fa_cross_attention_spec *s, const fa__target *ta
     fa_status status = FA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !status; i++) {
         status = plan_attend(s, target, sizes[i], &p->attend);
-        if (p->attend.threads == SMALL_THREADS)
+        if (fa__attention_step_threads(&p->attend) == SMALL_THREADS)
             break;
     }
     (void)(status || (status = plan_project(s, target, SMALL_THREADS, &p->project)) ||
            (status = plan_output(s, target, SMALL_THREADS, &p->output)));
     if (status)
         return status;
-    if (p->attend.threads != SMALL_THREADS)
+    if (fa__attention_step_threads(&p->attend) != SMALL_THREADS)
         return fa__fail(FA_ERR_UNSUPPORTED,
                         "cross_attention: there is no attention with blocks of %d threads for "
                         "head_dim = %d on %s, which plan = one_launch needs; leave it auto "
@@ -193,10 +186,10 @@ void fa__cross_plan_get(const fa__plan *plan, cross_plan *to)
     memcpy(to, plan->value, sizeof *to);
 }
 
-static void write_step(fa__buf *text, const char *name, const cross_step *step)
+static void write_step(fa__buf *text, const char *name, const linear_step *step)
 {
-    fa__buf_format(text, "%s tiles of %d x %d by %d threads, ", name, step->value[LINEAR_TILE_M],
-                   step->value[LINEAR_TILE_N], step->threads);
+    fa__buf_format(text, "%s tiles of %d x %d by %d threads, ", name, step->tile_m, step->tile_n,
+                   fa__linear_step_threads(step));
 }
 
 static void write_text(const fa_cross_attention_spec *s, const cross_plan *p, fa__plan *plan)
@@ -208,9 +201,8 @@ static void write_text(const fa_cross_attention_spec *s, const cross_plan *p, fa
     write_step(&text, "projections", &p->project);
     if (fa__cross_has_queries(s)) {
         fa__buf_format(&text, "attention %d queries by %d keys by %d threads, ",
-                       16 * p->attend.value[ATTENTION_ROW_WARPS] *
-                           p->attend.value[ATTENTION_ROW_TILES],
-                       p->attend.value[ATTENTION_KEY_TILE], p->attend.threads);
+                       fa__attention_step_rows(&p->attend), p->attend.key_tile,
+                       fa__attention_step_threads(&p->attend));
         write_step(&text, "output", &p->output);
     }
     fa__buf_format(&text, "%d bytes of shared memory", smem_of(s, p));
@@ -225,8 +217,9 @@ fa_status fa__cross_plan_make(const fa_spec *spec, const fa__target *target, fa_
     if (status)
         return status;
     memcpy(plan->value, &p, sizeof p);
-    plan->block_threads =
-        (uint32_t)larger(p.project.threads, larger(p.attend.threads, p.output.threads));
+    plan->block_threads = (uint32_t)larger(
+        fa__linear_step_threads(&p.project),
+        larger(fa__attention_step_threads(&p.attend), fa__linear_step_threads(&p.output)));
     plan->smem_dynamic_bytes = (uint32_t)smem_of(s, &p);
     plan->flags.cooperative = p.one_launch; /* blocks wait for each other */
     plan->flags.programmatic = !p.one_launch && target->cc >= 90;

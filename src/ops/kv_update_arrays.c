@@ -1,5 +1,5 @@
-/* What a launch of kv_update touches: the tensors that it writes and reads, indices, angles, scales.
- * Each output is held apart from everything else. */
+/* What a launch of kv_update touches: the tensors that it writes and reads, indices, angles,
+ * scales. Each output is held apart from everything else. */
 #include <inttypes.h>
 
 #include "ops/kv_update.h"

@@ -1,5 +1,5 @@
-/* Launching kv_update: the sizes and the grid. Runs in the serving path: straight-line integer code,
- * no allocation. */
+/* Launching kv_update: the sizes and the grid. Runs in the serving path: straight-line integer
+ * code, no allocation. */
 #include <inttypes.h>
 
 #include "ops/kv_update.h"

@@ -246,6 +246,8 @@ static void write_prologue(fa_linear_spec *s, const fa__plan *p, fa__buf *source
         const char *name;
         int64_t value;
     } numbers[] = {{"ARITHMETIC", p->value[LINEAR_ARITHMETIC]},
+                   {"PARTS_THREADS", LINEAR_PARTS_THREADS},
+                   {"PARTS_ROWS", fa__linear_parts_rows(s)},
                    {"M", s->m},
                    {"N", s->n},
                    {"K", s->k},

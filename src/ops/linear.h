@@ -1,5 +1,5 @@
-/* What the parts of linear share: linear.c makes the kernel, linear_plan.c lays out its work,
- * linear_launch.c launches it. */
+/* What the parts of linear share: linear.c makes the kernel, linear_plan.c lays out its work, with
+ * linear_layout.c and linear_cost.c, and linear_launch.c launches it. */
 #ifndef FA_LINEAR_H
 #define FA_LINEAR_H
 
@@ -27,7 +27,6 @@ enum {
     LINEAR_STEP_CLOCKS, /* see linear_work */
     LINEAR_FINISH_CLOCKS,
     LINEAR_RESIDENT,
-    LINEAR_SLOTS,
 };
 
 /* ARITHMETIC in linear_shape.cuh. */
@@ -49,12 +48,20 @@ typedef struct linear_kernel_params {
     int32_t seqlen, rotated;
 } linear_kernel_params;
 
+/* Mirror of linear_jumps and linear_batch_jumps in linear_shape.cuh. */
+typedef struct linear_jumps {
+    int32_t group;
+    int64_t jump;
+} linear_jumps;
+
+typedef struct linear_batch_jumps {
+    linear_jumps x, y, y_heads;
+} linear_batch_jumps;
+
 static inline int64_t fa__linear_operand_bytes(const fa_linear_spec *s)
 {
     return s->operands == FA_LINEAR_E4M3 ? 1 : (int64_t)fa__dtype_bytes(s->dtype);
 }
-
-#define LINEAR_PARTS_THREADS 256 /* of a block of fajit_linear_parts, as linear_parts.cuh has it */
 
 /* Columns of the parts: whole tiles of k. */
 static inline int64_t fa__linear_parts_k(int64_t k)
@@ -62,11 +69,13 @@ static inline int64_t fa__linear_parts_k(int64_t k)
     return fa__round_up(k, 32);
 }
 
-/* Rows that such a block takes: by K, as far as it is baked. */
-static inline int64_t fa__linear_parts_rows(const fa_linear_spec *s)
+#define LINEAR_PARTS_THREADS 256 /* of a block of fajit_linear_parts */
+
+/* Rows that such a block takes: if it can be, so many that a thread's share of one is 16 elements,
+ * which it keeps. A K that is not baked may be large. */
+static inline int32_t fa__linear_parts_rows(const fa_linear_spec *s)
 {
-    const int32_t k = s->k ? s->k : 4096;
-    return k <= 512 ? 8 : k <= 1024 ? 4 : k <= 2048 ? 2 : 1;
+    return !s->k || s->k > 2048 ? 1 : s->k > 1024 ? 2 : s->k > 512 ? 4 : 8;
 }
 
 static inline fa_dtype fa__linear_output_dtype(const fa_linear_spec *s)
@@ -97,7 +106,8 @@ static inline uint64_t fa__linear_dividends(const fa_linear_spec *s, int64_t n)
 /* Bytes of a copy to shared memory that base and stride allow: 16, 4, or an element's. */
 int32_t fa__linear_copy_width(const fa__view *view);
 /* Whether stores of `vector` elements to outputs of n columns are aligned, and so are the reads of
- * what belongs to them. `rows`: bits of the addresses of rows; `bias`, `angles`: of these arrays. */
+ * what belongs to them. `rows`: bits of the addresses of rows; `bias`, `angles`: of
+ * these arrays. */
 bool fa__linear_is_wide(const fa_linear_spec *s, int64_t vector, int64_t n, uint64_t rows,
                         uintptr_t bias, uintptr_t angles);
 
@@ -111,8 +121,8 @@ typedef struct linear_work {
 
 /* Of a nominal device: plans do not depend on the one at hand. */
 int64_t fa__linear_multiprocessors(int cc);
-/* What all of it takes, in blocks that have a tile each. */
-int64_t fa__linear_clocks(const linear_work *work, int64_t multiprocessors);
+/* What all of it takes, with so many blocks to a tile. */
+int64_t fa__linear_clocks(const linear_work *work, int64_t splits, int64_t multiprocessors);
 
 /* How many blocks should share the k of a tile. */
 int64_t fa__linear_splits(const linear_work *work, int64_t multiprocessors);
@@ -122,6 +132,19 @@ fa_status fa__linear_plan(const fa_spec *spec, const fa__target *target, fa__pla
  * threads; 0: any number. */
 fa_status fa__linear_plan_of(const fa_spec *spec, const fa__target *target, uint32_t threads,
                              fa__plan *plan);
+
+/* What such a plan tells the kernel. Mirror of linear_step in steps.cuh. */
+typedef struct linear_step {
+    int32_t arithmetic, tile_m, tile_n, stages, warps_m, warps_n, warps_k, vector_width;
+    int32_t shared_bytes;
+} linear_step;
+
+linear_step fa__linear_step_of(const fa__plan *plan);
+
+static inline int32_t fa__linear_step_threads(const linear_step *step)
+{
+    return 32 * step->warps_m * step->warps_n * step->warps_k;
+}
 
 fa_status fa__linear_launch(const fa_spec *spec, const fa__plan *plan, int32_t multiprocessors,
                             const fa_args *args, fa__launch *launch, fa__launch_room *room);

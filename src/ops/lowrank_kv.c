@@ -250,14 +250,6 @@ static void write_label(fa_lowrank_kv_spec *s, fa__buf *label)
         fa__rotary_label(label, &rotary);
 }
 
-static void write_numbers(fa__buf *source, const int32_t *value, int count)
-{
-    fa__buf_text(source, "{");
-    for (int i = 0; i < count; i++)
-        fa__buf_format(source, "%s%d", i ? ", " : "", value[i]);
-    fa__buf_text(source, "}");
-}
-
 static void write_steps(const fa__plan *p, fa__buf *source)
 {
     lowrank_plan own;
@@ -267,11 +259,12 @@ static void write_steps(const fa__plan *p, fa__buf *source)
                    FA__MAX_FUNCTIONS);
     for (int32_t i = 0; i < own.kernel_count; i++) {
         const lowrank_kernel *k = &own.kernel[i];
-        fa__buf_format(source, "%s{%d, %s, ", i ? ", " : "", k->step,
-                       k->is_product ? "true" : "false");
+        fa__buf_format(source, "%s{%d, %s", i ? ", " : "", k->step,
+                       k->is_product ? "true, {}, " : "false, ");
         if (k->is_product)
-            fa__buf_text(source, "{}, ");
-        write_numbers(source, &k->small.rows, LOWRANK_LAYOUT_INTS);
+            fa__prologue_fields(source, &k->product, sizeof k->product);
+        else
+            fa__prologue_fields(source, &k->small, sizeof k->small);
         fa__buf_text(source, k->is_product ? "}" : ", {}}");
     }
     fa__buf_text(source, "};\n");
@@ -303,6 +296,7 @@ static void write_prologue(fa_lowrank_kv_spec *s, const fa__plan *p, fa__buf *so
     fa__prologue_int(source, "ROTATION", (int64_t)s->rotation);
     fa__prologue_bool(source, "ROPE_ONCE", s->rope_once);
     write_steps(p, source);
+    fa__prologue_int(source, "WARPS", LOWRANK_WARPS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(lowrank_params));
     fa__rotary_prologue(source, &rotary);
     fa__prologue_end(source, "lowrank_kv.cu");

@@ -1,5 +1,5 @@
-/* What the parts of lowrank_kv share: lowrank_kv.c makes the kernel, lowrank_kv_plan.c chooses its steps,
- * lowrank_kv_small.c lays out those of few tokens, lowrank_kv_launch.c launches them,
+/* What the parts of lowrank_kv share: lowrank_kv.c makes the kernel, lowrank_kv_plan.c chooses its
+ * steps, lowrank_kv_small.c lays out those of few tokens, lowrank_kv_launch.c launches them,
  * lowrank_kv_arrays.c checks the tensors and arrays of a launch. */
 #ifndef FA_LOWRANK_KV_H
 #define FA_LOWRANK_KV_H
@@ -9,8 +9,8 @@
 #include "ops/rotary.h"
 #include "tensor.h"
 
-#define LOWRANK_THREADS 256
-#define LOWRANK_WARPS 8
+#define LOWRANK_WARPS 8 /* of a block, unless it is one of linear's */
+#define LOWRANK_THREADS (32 * LOWRANK_WARPS)
 #define LOWRANK_TOKEN_BYTES 56 /* TOKEN_BYTES in lowrank_shape.cuh */
 #define LOWRANK_MAX_ROPE_DIM 1024
 #define LOWRANK_MAX_RANK 65536
@@ -30,26 +30,17 @@ typedef struct lowrank_small {
     int32_t rows, depth, stages, ahead, down_columns, up_columns, up_depth, up_stages, shared_bytes;
 } lowrank_small;
 
-/* Mirror of linear_step there. */
-typedef struct lowrank_product {
-    int32_t arithmetic, tile_m, tile_n, stages, warps_m, warps_n, warps_k, vector_width;
-    int32_t shared_bytes;
-} lowrank_product;
-
-#define LOWRANK_LAYOUT_INTS 9 /* of each */
-
 typedef struct lowrank_kernel {
     int32_t step, is_product;
     union {
         lowrank_small small; /* a norm: shared_bytes alone */
-        lowrank_product product;
+        linear_step product;
     };
 } lowrank_kernel;
 
 static inline uint32_t fa__lowrank_threads(const lowrank_kernel *k)
 {
-    const lowrank_product *p = &k->product;
-    return k->is_product ? 32 * (uint32_t)(p->warps_m * p->warps_n * p->warps_k) : LOWRANK_THREADS;
+    return k->is_product ? (uint32_t)fa__linear_step_threads(&k->product) : LOWRANK_THREADS;
 }
 
 static inline uint32_t fa__lowrank_shared_bytes(const lowrank_kernel *k)
@@ -57,8 +48,8 @@ static inline uint32_t fa__lowrank_shared_bytes(const lowrank_kernel *k)
     return (uint32_t)(k->is_product ? k->product.shared_bytes : k->small.shared_bytes);
 }
 
-/* What fa__plan.value holds. A way is one kernel, or some that run one after another; ways may have a
- * kernel in common. Kernels are numbered as they are compiled. */
+/* What fa__plan.value holds. A way is one kernel, or some that run one after another; ways may have
+ * a kernel in common. Kernels are numbered as they are compiled. */
 #define LOWRANK_MOST_STEPS 3 /* of a way: one product, the norm, the other product */
 
 typedef struct lowrank_way {

@@ -1,5 +1,5 @@
-/* Launching lowrank_kv: the sizes, the workspace and the grids. Runs in the serving path: straight-line
- * integer code, no allocation. */
+/* Launching lowrank_kv: the sizes, the workspace and the grids. Runs in the serving path:
+ * straight-line integer code, no allocation. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -79,8 +79,8 @@ static bool uses_workspace(const fa_lowrank_kv_spec *s, const lowrank_way *way)
     return s->form == FA_LOWRANK_WHOLE && way->count > 1;
 }
 
-/* Of weights whose columns count through the heads: where heads do not follow one another, an access
- * must not reach over the end of one. */
+/* Of weights whose columns count through the heads: where heads do not follow one another, an
+ * access must not reach over the end of one. */
 static int32_t weight_access(const fa__view *w)
 {
     const uint64_t e = (uint64_t)w->element_bytes;

@@ -1,5 +1,6 @@
-/* Choosing the steps of lowrank_kv: one for all, or one for each product, and which run for how many
- * tokens. Pure: from spec and target alone, so that an offline context plans as a device does. */
+/* Choosing the steps of lowrank_kv: one for all, or one for each product, and which run for how
+ * many tokens. Pure: from spec and target alone, so that an offline context plans
+ * as a device does. */
 #include <string.h>
 
 #include "ops/lowrank_kv.h"
@@ -20,8 +21,8 @@ static int32_t columns_of(const fa_lowrank_kv_spec *s, int part)
     return columns > LINEAR_MAX_SIZE ? LINEAR_MAX_SIZE : (int32_t)columns;
 }
 
-/* What a block needs beside linear's: 8 columns more of each row of weights, whose rows are k, and its
- * tokens. */
+/* What a block needs beside linear's: 8 columns more of each row of weights, whose rows are k, and
+ * its tokens. */
 #define MORE_SHARED_BYTES (24 * 1024)
 #define MORE_STAGE_BYTES 1024
 
@@ -42,24 +43,17 @@ static fa_status plan_product(const fa_lowrank_kv_spec *s, const fa__target *tar
     return fa__linear_plan_of(&spec, &beside, 0, plan);
 }
 
-static lowrank_product product_of(const fa_lowrank_kv_spec *s, int32_t step, const fa__plan *plan)
+static linear_step product_of(const fa_lowrank_kv_spec *s, int32_t step, const fa__plan *plan)
 {
-    const int32_t *v = plan->value;
+    linear_step p = fa__linear_step_of(plan);
     const uint64_t rows =
         step == STEP_DOWN ? (uint64_t)s->rank : (uint64_t)s->head_dim | (uint64_t)s->head_dim_v;
-    const int32_t sums = (int32_t)plan->smem_dynamic_bytes,
-                  ring = v[LINEAR_STAGES] *
-                         ((v[LINEAR_TILE_M] + v[LINEAR_TILE_N]) * 128 + MORE_STAGE_BYTES);
-    return (lowrank_product){
-        .arithmetic = v[LINEAR_ARITHMETIC],
-        .tile_m = v[LINEAR_TILE_M],
-        .tile_n = v[LINEAR_TILE_N],
-        .stages = v[LINEAR_STAGES],
-        .warps_m = v[LINEAR_WARPS_M],
-        .warps_n = v[LINEAR_WARPS_N],
-        .warps_k = v[LINEAR_WARPS_K],
-        .vector_width = (int32_t)fa__power_of_two(rows, 16 / (int64_t)fa__dtype_bytes(s->dtype)),
-        .shared_bytes = (ring > sums ? ring : sums) + v[LINEAR_TILE_M] * LOWRANK_TOKEN_BYTES};
+    const int32_t ring = p.stages * ((p.tile_m + p.tile_n) * 128 + MORE_STAGE_BYTES);
+    p.vector_width = (int32_t)fa__power_of_two(rows, 16 / (int64_t)fa__dtype_bytes(s->dtype));
+    if (p.shared_bytes < ring)
+        p.shared_bytes = ring;
+    p.shared_bytes += p.tile_m * LOWRANK_TOKEN_BYTES;
+    return p;
 }
 
 /* --- ways --- */
@@ -157,7 +151,7 @@ static int64_t product_clocks(const fa_lowrank_kv_spec *s, const fa__plan *plan,
         .step_clocks = plan->value[LINEAR_STEP_CLOCKS] * percent / 100,
         .finish_clocks = plan->value[LINEAR_FINISH_CLOCKS] * percent / 100,
         .resident = plan->value[LINEAR_RESIDENT]};
-    return fa__linear_clocks(&work, multiprocessors);
+    return fa__linear_clocks(&work, 1, multiprocessors);
 }
 
 static int64_t draft_clocks(const fa_lowrank_kv_spec *s, const fa__target *target, const draft *d,
@@ -178,8 +172,8 @@ static int64_t draft_clocks(const fa_lowrank_kv_spec *s, const fa__target *targe
 
 /* --- choosing --- */
 
-/* Blocks of 16 tokens or of 32, and of 16 bits, of 64 columns or of 128: what costs least. Of any number
- * of tokens, 16 and the widest. */
+/* Blocks of 16 tokens or of 32, and of 16 bits, of 64 columns or of 128: what costs least. Of any
+ * number of tokens, 16 and the widest. */
 static fa_status add_whole(const fa_lowrank_kv_spec *s, const fa__target *target, draft *d,
                            int64_t tokens)
 {
@@ -278,8 +272,8 @@ static void choose_for(const fa_lowrank_kv_spec *s, const fa__target *target, in
     p->clocks = least < INT32_MAX ? (int32_t)least : INT32_MAX;
 }
 
-/* Whether one launch, which needs no workspace, is for few tokens: unless products of their own take
- * three quarters of its time at most, or those of many tokens never take more. */
+/* Whether one launch, which needs no workspace, is for few tokens: unless products of their own
+ * take three quarters of its time at most, or those of many tokens never take more. */
 static bool whole_is_for_few(const fa_lowrank_kv_spec *s, const fa__target *target, const drafts *d)
 {
     if (!d->whole.count || !d->steps.count)
@@ -328,8 +322,8 @@ static void describe_way(const lowrank_plan *p, lowrank_way way, fa__buf *text)
     }
 }
 
-/* "split tf32, one launch 16 tokens x 64 columns, 2 stages at once, from 4096 tokens on two launches
- * 32x32, 128x64". */
+/* "split tf32, one launch 16 tokens x 64 columns, 2 stages at once, from 4096 tokens on two
+ * launches 32x32, 128x64". */
 static void describe(const fa_lowrank_kv_spec *s, const lowrank_plan *p, bool programmatic,
                      fa__buf *text)
 {

@@ -1,4 +1,5 @@
-/* Laying out a step of lowrank_kv for few tokens: what fits into shared memory, and what it costs. Pure. */
+/* Laying out a step of lowrank_kv for few tokens, purely: what fits into shared memory,
+ * and what it costs. */
 #include "ops/lowrank_kv.h"
 
 static int64_t element_bytes(const fa_lowrank_kv_spec *s)
@@ -130,8 +131,8 @@ bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target
 
 /* --- cost --- */
 
-/* Measured on an H200, in a graph: for 384 tokens of 256 elements, ranks of 48 and 4 heads of 32, and
- * for 64 to 4096 tokens of 384 elements, ranks of 192 and 8 heads of 64. */
+/* Measured on an H200, in a graph: for 384 tokens of 256 elements, ranks of 48 and 4 heads of 32,
+ * and for 64 to 4096 tokens of 384 elements, ranks of 192 and 8 heads of 64. */
 #define FIXED_CLOCKS 3000     /* a launch: its start, the way of the first loads, its end */
 #define PASS_CLOCKS 2500      /* of the first product again: its loads are waited for again */
 #define LOADED_EACH_CLOCK 32  /* bytes that a multiprocessor gets from the L2 cache */
@@ -148,8 +149,8 @@ static int64_t rate_of(const fa_lowrank_kv_spec *s)
     return rates[fa__lowrank_policy(s)];
 }
 
-/* The first product of a block: what it multiplies or what it loads, whichever takes longer. The parts
- * of its warps are a clock for each element of the latent. */
+/* The first product of a block: what it multiplies or what it loads, whichever takes longer. The
+ * parts of its warps are a clock for each element of the latent. */
 static int64_t down_clocks(const fa_lowrank_kv_spec *s, int32_t step, const lowrank_small *t,
                            const lowrank_work *w)
 {

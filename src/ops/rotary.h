@@ -43,7 +43,8 @@ static inline bool fa__rotary_waits(const fa_rope_scaling *s, int32_t rotary_dim
 fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int64_t rotary_dim,
                                      int64_t sequence_length);
 
-/* The dims of a launch, against each other and head_dim's limit. FA_ERR_LIMIT, FA_ERR_ROTARY_DIM. */
+/* The dims of a launch, against each other and
+ * head_dim's limit. FA_ERR_LIMIT, FA_ERR_ROTARY_DIM. */
 fa_status fa__rotary_check_dims(const char *op, const fa_rope_scaling *s, int64_t head_dim,
                                 int64_t rotary_dim, int32_t head_dim_limit);
 /* The length that DYNAMIC_NTK scales for; 0 with any other kind. FA_ERR_SIZE, FA_ERR_BAKED. */
@@ -60,7 +61,8 @@ static inline uintptr_t fa__rotary_bits(fa_rope_angles angles, const float *cos,
 }
 
 /* Elements of an access to what is rotated, at most `width`, for which the alignment of the arrays
- * of angles is enough: a thread reads one float32 of each for a pair, 16 bytes at a time at most. */
+ * of angles is enough: a thread reads one float32 of each for a pair, at most 16 bytes at
+ * a time. */
 static inline int64_t fa__rotary_width(fa_rope_angles angles, bool halves, const float *cos,
                                        const float *sin, const float *inv_freq, int64_t width)
 {
