@@ -77,6 +77,14 @@ static UNUSED void scratch_remove(void)
     tree_remove(scratch);
 }
 
+/* Returns when somebody waits for a lock of the cache, and has looked at what he waits for. */
+static UNUSED void until_waited_for(fa__cache *cache)
+{
+    while (atomic_load(&fa__cache_statistics(cache)->lock_waits) == 0)
+        usleep(1000);
+    usleep(50000);
+}
+
 /* scratch/NAME in one of a few rotating buffers. */
 static UNUSED const char *in_scratch(const char *name)
 {

@@ -21,7 +21,7 @@ LAYERS = [
     ["arch", "key", "manifest manifest_template", "ops/params", "ops/rotary"],
     ["driver driver_impl driver_launch driver_load", "compiler compiler_find compiler_log", "ops/attention ops/attention_launch ops/attention_plan",
      "ops/kv_update ops/kv_update_arrays ops/kv_update_launch",
-     "ops/linear ops/linear_launch ops/linear_plan", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],
+     "ops/linear ops/linear_cost ops/linear_launch ops/linear_layout ops/linear_plan", "ops/rope ops/rope_arrays ops/rope_launch", "ops/template"],
     ["ops/cross_attention ops/cross_attention_arrays ops/cross_attention_launch ops/cross_attention_plan",
      "ops/lowrank_kv ops/lowrank_kv_arrays ops/lowrank_kv_launch ops/lowrank_kv_plan ops/lowrank_kv_small"],
     ["cache cache_impl cache_dirs cache_lock cache_lru cache_visit"],

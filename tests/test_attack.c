@@ -123,7 +123,10 @@ Test(attack, exit_in_a_signal_handler_during_a_compile_ends_the_process)
         fa_kernel_release(fixture_compile(fixture_offline("sm_90a"), 1));
         _exit(4);
     }
-    usleep(700000);
+    for (int i = 0; i < 1000 && fixture_compiles(&f) == 0; i++)
+        usleep(10000);
+    cr_assert_eq(fixture_compiles(&f), 1u);
+    usleep(100000);
     kill(child, SIGUSR1);
     bool ended = false;
     for (int i = 0; i < 80 && !ended; i++) {

@@ -1,6 +1,7 @@
 #include "cache_fixture.h"
 
 #include <grp.h>
+#include <pthread.h>
 
 TestSuite(cache, .init = scratch_make, .fini = scratch_remove, .timeout = 60);
 
@@ -730,20 +731,41 @@ Test(cache, F08_waiting_for_a_lock_is_bounded)
     fa__cache_close(two);
 }
 
+typedef struct signal_to {
+    fa__cache *cache;
+    int fd;
+} signal_to;
+
+static void *signal_when_waited_for(void *user)
+{
+    const signal_to *s = user;
+    until_waited_for(s->cache);
+    close(s->fd);
+    return NULL;
+}
+
 Test(cache, a_waiter_returns_when_the_entry_appears)
 {
+    int gate[2];
+    char byte;
+    pthread_t signaller;
     const char *dir = in_scratch("c");
     fa__cache *cache = cache_open(&(fa__cache_options){.dir = dir, .lock_timeout_ms = 20000});
     fa__key key = key_number(1);
     const int held = fa__cache_lock(cache, &key);
     cr_assert_geq(held, 0);
+    cr_assert_eq(pipe(gate), 0);
     const pid_t child = fork();
     if (child == 0) {
-        usleep(100000);
-        put_number(cache, 1, 10);
+        close(gate[1]);
+        if (read(gate[0], &byte, 1) == 0)
+            put_number(cache, 1, 10);
         _exit(0);
     }
+    signal_to s = {cache, gate[1]};
+    cr_assert_eq(pthread_create(&signaller, NULL, signal_when_waited_for, &s), 0);
     cr_assert_lt(fa__cache_lock(cache, &key), 0);
+    pthread_join(signaller, NULL);
     cr_assert_eq(STAT(cache, lock_timeouts), 0);
     cr_assert_eq(get_number(cache, 1, 10), 1);
     waitpid(child, NULL, 0);

@@ -371,21 +371,28 @@ Test(cache_race, F09_a_killed_holder_leaves_no_lock)
     fa__cache_close(cache);
 }
 
-static void *kill_soon(void *user)
+typedef struct waited_for {
+    fa__cache *cache;
+    pid_t holder;
+} waited_for;
+
+static void *kill_when_waited_for(void *user)
 {
-    usleep(150000);
-    kill(*(pid_t *)user, SIGKILL);
+    const waited_for *w = user;
+    until_waited_for(w->cache);
+    kill(w->holder, SIGKILL);
     return NULL;
 }
 
 Test(cache_race, F09_a_waiter_takes_over_when_the_holder_is_killed)
 {
-    pid_t child = child_with_lock();
+    const pid_t child = child_with_lock();
     pthread_t killer;
     fa__cache *cache =
         cache_open(&(fa__cache_options){.dir = in_scratch("c"), .lock_timeout_ms = 20000});
     fa__key key = key_number(1);
-    cr_assert_eq(pthread_create(&killer, NULL, kill_soon, &child), 0);
+    waited_for w = {cache, child};
+    cr_assert_eq(pthread_create(&killer, NULL, kill_when_waited_for, &w), 0);
     const int token = fa__cache_lock(cache, &key);
     cr_assert_geq(token, 0);
     cr_assert_eq(atomic_load(&fa__cache_statistics(cache)->lock_waits), 1);

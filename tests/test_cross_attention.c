@@ -150,9 +150,10 @@ Test(cross_attention_plan, chosen_by_the_size_or_forced)
 /* One launch has the same blocks in all steps. */
 static void expect_one_size(const cross_plan *p, const fa__plan *plan)
 {
-    cr_expect_eq(p->project.threads, (int32_t)plan->block_threads, "%s", plan->text);
-    cr_expect_eq(p->attend.threads, (int32_t)plan->block_threads, "%s", plan->text);
-    cr_expect_eq(p->output.threads, (int32_t)plan->block_threads, "%s", plan->text);
+    const int32_t threads = (int32_t)plan->block_threads;
+    cr_expect_eq(fa__linear_step_threads(&p->project), threads, "%s", plan->text);
+    cr_expect_eq(fa__attention_step_threads(&p->attend), threads, "%s", plan->text);
+    cr_expect_eq(fa__linear_step_threads(&p->output), threads, "%s", plan->text);
     cr_expect_geq(p->blocks, 1);
 }
 
@@ -160,11 +161,11 @@ static void expect_enough_memory(const fa_cross_attention_spec *s, const cross_p
                                  const fa__plan *plan)
 {
     const int32_t bytes = (int32_t)plan->smem_dynamic_bytes;
-    cr_expect_geq(bytes, p->project.smem_bytes, "%s", plan->text);
+    cr_expect_geq(bytes, p->project.shared_bytes, "%s", plan->text);
     if (s->form == FA_CROSS_KEYS)
         return;
-    cr_expect_geq(bytes, p->attend.smem_bytes, "%s", plan->text);
-    cr_expect_geq(bytes, p->output.smem_bytes, "%s", plan->text);
+    cr_expect_geq(bytes, p->attend.shared_bytes, "%s", plan->text);
+    cr_expect_geq(bytes, p->output.shared_bytes, "%s", plan->text);
 }
 
 static void expect_fit(const fa__target *to, fa_cross_attention_spec cross)

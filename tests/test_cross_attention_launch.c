@@ -68,13 +68,16 @@ Test(cross_attention_launch, a_launch_for_each_step)
     fa__cross_plan_get(&x.plan, &p);
     const cross_kernel_params *k = launched_params(&x);
     const fa__launch *steps[] = {&x.launch, x.launch.then, x.launch.then->then};
-    const cross_step *const planned[] = {&p.project, &p.attend, &p.output};
+    const int32_t threads[] = {fa__linear_step_threads(&p.project),
+                               fa__attention_step_threads(&p.attend),
+                               fa__linear_step_threads(&p.output)};
+    const int32_t bytes[] = {p.project.shared_bytes, p.attend.shared_bytes, p.output.shared_bytes};
     const int32_t blocks[] = {k->project_tiles, k->attend_blocks, k->output_tiles};
     for (uint32_t i = 0; i < 3; i++) {
         cr_expect_eq(steps[i]->function, i);
         cr_expect_eq(steps[i]->grid[0], (uint32_t)blocks[i]);
-        cr_expect_eq(steps[i]->block[0], (uint32_t)planned[i]->threads);
-        cr_expect_eq(steps[i]->smem_bytes, (uint32_t)planned[i]->smem_bytes);
+        cr_expect_eq(steps[i]->block[0], (uint32_t)threads[i]);
+        cr_expect_eq(steps[i]->smem_bytes, (uint32_t)bytes[i]);
         cr_expect_eq(steps[i]->params, x.launch.params);
         cr_expect_not(steps[i]->empty);
     }
@@ -119,8 +122,8 @@ Test(cross_attention_launch, keys_and_queries_have_the_steps_that_they_need)
     const cross_kernel_params *k = launched_params(&x);
     cr_expect_null(x.launch.then);
     cr_expect_eq(x.launch.grid[0], (uint32_t)k->project_tiles);
-    cr_expect_eq(k->project[CROSS_K].y[0].data, (uintptr_t)TENSOR(5));
-    cr_expect_eq(k->project[CROSS_V].y[0].data, (uintptr_t)TENSOR(6));
+    cr_expect_eq(k->project[CROSS_K].linear.y[0].data, (uintptr_t)TENSOR(5));
+    cr_expect_eq(k->project[CROSS_V].linear.y[0].data, (uintptr_t)TENSOR(6));
     launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS, .form = FA_CROSS_QUERIES});
     x.args.cross_attention.x_kv.data = x.args.cross_attention.w_k.data = NULL;
     x.args.cross_attention.w_v.data = NULL;
@@ -142,18 +145,18 @@ Test(cross_attention_launch, tiles_of_the_groups)
     OK(launched_run(&x));
     fa__cross_plan_get(&x.plan, &p);
     const cross_kernel_params *k = launched_params(&x);
-    const int tile_m = p.project.value[LINEAR_TILE_M], tile_n = p.project.value[LINEAR_TILE_N];
+    const int tile_m = p.project.tile_m, tile_n = p.project.tile_n;
     const int of_q = (4 * 64 + tile_m - 1) / tile_m * ((480 + tile_n - 1) / tile_n);
     const int of_k = (4 * 128 + tile_m - 1) / tile_m * ((120 + tile_n - 1) / tile_n);
     cr_expect_eq(k->tiles_before[CROSS_Q], 0);
     cr_expect_eq(k->tiles_before[CROSS_K], of_q);
     cr_expect_eq(k->tiles_before[CROSS_V], of_q + of_k);
     cr_expect_eq(k->project_tiles, of_q + 2 * of_k);
-    cr_expect_eq(k->project[CROSS_Q].n, 480);
-    cr_expect_eq(k->project[CROSS_V].n, 120);
-    cr_expect_eq(k->project[CROSS_V].k, 256);
-    cr_expect_eq(k->output.n, 256);
-    cr_expect_eq(k->output.k, 480);
+    cr_expect_eq(k->project[CROSS_Q].linear.n, 480);
+    cr_expect_eq(k->project[CROSS_V].linear.n, 120);
+    cr_expect_eq(k->project[CROSS_V].linear.k, 256);
+    cr_expect_eq(k->output.linear.n, 256);
+    cr_expect_eq(k->output.linear.k, 480);
 }
 
 /* Of q and of k, not of v; positions begin again with each batch. */
@@ -164,18 +167,18 @@ Test(cross_attention_launch, what_is_rotated)
     x.args.cross_attention.position_offset_q = 7;
     x.args.cross_attention.position_offset_k = -9;
     OK(launched_run(&x));
-    const linear_kernel_params *of = launched_params(&x)->project;
-    cr_expect_eq(of[CROSS_Q].rotated, 256);
-    cr_expect_eq(of[CROSS_K].rotated, 256);
-    cr_expect_eq(of[CROSS_V].rotated, 0);
-    cr_expect_eq(of[CROSS_Q].position_offset, 7);
-    cr_expect_eq(of[CROSS_K].position_offset, -9);
-    cr_expect_eq(of[CROSS_Q].seqlen, 64);
-    cr_expect_eq(of[CROSS_K].seqlen, 128);
+    const cross_product_params *of = launched_params(&x)->project;
+    cr_expect_eq(of[CROSS_Q].linear.rotated, 256);
+    cr_expect_eq(of[CROSS_K].linear.rotated, 256);
+    cr_expect_eq(of[CROSS_V].linear.rotated, 0);
+    cr_expect_eq(of[CROSS_Q].linear.position_offset, 7);
+    cr_expect_eq(of[CROSS_K].linear.position_offset, -9);
+    cr_expect_eq(of[CROSS_Q].linear.seqlen, 64);
+    cr_expect_eq(of[CROSS_K].linear.seqlen, 128);
     launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS});
     OK(launched_run(&x));
     for (int i = 0; i < CROSS_GROUPS; i++)
-        cr_expect_eq(launched_params(&x)->project[i].rotated, 0);
+        cr_expect_eq(launched_params(&x)->project[i].linear.rotated, 0);
 }
 
 /* --- the workspace --- */
@@ -224,8 +227,9 @@ Test(cross_attention_launch, parts_of_the_workspace)
         OK(launched_run(&x));
         const cross_kernel_params *k = launched_params(&x);
         cr_expect_eq(k->barrier, base);
-        const linear_rows parts[] = {k->project[CROSS_Q].y[0], k->project[CROSS_K].y[0],
-                                     k->project[CROSS_V].y[0], k->output.x};
+        const linear_rows parts[] = {k->project[CROSS_Q].linear.y[0],
+                                     k->project[CROSS_K].linear.y[0],
+                                     k->project[CROSS_V].linear.y[0], k->output.linear.x};
         const uint64_t rows[] = {4 * 64, 4 * 128, 4 * 128, 4 * 64};
         uint64_t free = base + 256;
         for (int n = 0; n < 4; n++) {
@@ -237,8 +241,8 @@ Test(cross_attention_launch, parts_of_the_workspace)
             free = parts[n].data + rows[n] * (uint64_t)parts[n].stride * element;
         }
         cr_expect_leq(free, end, "case %zu", i);
-        cr_expect_eq(k->attend.q.data, k->project[CROSS_Q].y[0].data);
-        cr_expect_eq(k->attend.out.data, k->output.x.data);
+        cr_expect_eq(k->attend.q.data, k->project[CROSS_Q].linear.y[0].data);
+        cr_expect_eq(k->attend.out.data, k->output.linear.x.data);
         cr_expect_eq(k->attend.q.batch, 64 * k->attend.q.token);
         cr_expect_eq(k->attend.q.head, cases[i].head_dim);
     }
@@ -252,28 +256,107 @@ Test(cross_attention_launch, widths_follow_every_pointer_and_stride)
     launched_begin(&x, (fa_cross_attention_spec){ALL});
     OK(launched_run(&x));
     const cross_kernel_params *k = launched_params(&x);
-    cr_expect_eq(k->project[CROSS_Q].x_width, 16);
-    cr_expect_eq(k->project[CROSS_V].w_width, 16);
-    cr_expect_gt(k->output.vector, 1);
+    cr_expect_eq(k->project[CROSS_Q].linear.x_width, 16);
+    cr_expect_eq(k->project[CROSS_V].linear.w_width, 16);
+    cr_expect_gt(k->output.linear.vector, 1);
     x.args.cross_attention.x_query.data = BYTES(TENSOR(2), 4);
     x.args.cross_attention.w_v.stride = 257;
     x.args.cross_attention.out.data = BYTES(TENSOR(4), 4);
     x.args.cross_attention.b_k = BYTES(TENSOR(12), 4);
     OK(launched_run(&x));
-    cr_expect_eq(k->project[CROSS_Q].x_width, 4);
-    cr_expect_eq(k->project[CROSS_K].x_width, 16);
-    cr_expect_eq(k->project[CROSS_V].w_width, 4);
-    cr_expect_eq(k->output.vector, 1);
-    cr_expect_eq(k->project[CROSS_K].vector, 1);
-    cr_expect_gt(k->project[CROSS_Q].vector, 1);
+    cr_expect_eq(k->project[CROSS_Q].linear.x_width, 4);
+    cr_expect_eq(k->project[CROSS_K].linear.x_width, 16);
+    cr_expect_eq(k->project[CROSS_V].linear.w_width, 4);
+    cr_expect_eq(k->output.linear.vector, 1);
+    cr_expect_eq(k->project[CROSS_K].linear.vector, 1);
+    cr_expect_gt(k->project[CROSS_Q].linear.vector, 1);
     launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS, .form = FA_CROSS_QUERIES});
-    x.args.cross_attention.k.stride = 258;
+    x.args.cross_attention.k = (fa_tensor){TENSOR(5), 128 * 258, 32, 258};
     x.args.cross_attention.v.data = BYTES(TENSOR(6), 4);
     OK(launched_run(&x));
     k = launched_params(&x);
     cr_expect_eq(k->attend.width_q, 16);
     cr_expect_eq(k->attend.width_k, 8);
     cr_expect_eq(k->attend.width_v, 4);
+}
+
+/* --- strides --- */
+
+/* Rows are those of one matrix where batches follow each other without a gap, and else jump. */
+Test(cross_attention_launch, rows_jump_where_batches_lie_apart)
+{
+    launched x;
+    launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS});
+    fa_cross_attention_args *a = &x.args.cross_attention;
+    a->x_query = (fa_tensor){TENSOR(2), 64 * 300, 0, 300};
+    a->x_kv = (fa_tensor){TENSOR(3), 0, 0, 256}; /* of all batches */
+    a->out = (fa_tensor){TENSOR(4), 8 + 64 * 256, 0, 256};
+    OK(launched_run(&x));
+    const cross_kernel_params *k = launched_params(&x);
+    cr_expect_eq(k->project[CROSS_Q].linear.x.stride, 300);
+    cr_expect_eq(k->project[CROSS_Q].jumps.x.jump, 0);
+    cr_expect_eq(k->project[CROSS_Q].linear.m, 4 * 64);
+    for (int g = CROSS_K; g <= CROSS_V; g++) {
+        cr_expect_eq(k->project[g].linear.x.stride, 256);
+        cr_expect_eq(k->project[g].jumps.x.group, 128);
+        cr_expect_eq(k->project[g].jumps.x.jump, -128 * 256);
+    }
+    cr_expect_eq(k->output.linear.y[0].stride, 256);
+    cr_expect_eq(k->output.jumps.y.group, 64);
+    cr_expect_eq(k->output.jumps.y.jump, 8);
+    cr_expect_eq(k->output.jumps.x.jump, 0);
+    cr_expect_eq(k->output.jumps.y_heads.jump, 0);
+    a->seqlen_q = 1; /* a batch is a row */
+    a->out.stride_batch = 777;
+    OK(launched_run(&x));
+    cr_expect_eq(k->output.linear.y[0].stride, 777);
+    cr_expect_eq(k->output.jumps.y.jump, 0);
+    a->batch = 1; /* its stride does not count */
+    a->seqlen_q = 64;
+    OK(launched_run(&x));
+    cr_expect_eq(k->output.jumps.y.jump, 0);
+    cr_expect_eq(k->project[CROSS_K].jumps.x.jump, 0);
+}
+
+/* Kept keys as caches have them, heads first: written by columns that jump, read by their strides. */
+Test(cross_attention_launch, kept_keys_lie_in_any_order)
+{
+    const fa_tensor heads_first = {TENSOR(5), 8 * 128 * 32, 128 * 32, 32};
+    launched x;
+    launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS, .form = FA_CROSS_KEYS});
+    x.args.cross_attention.k = heads_first;
+    OK(launched_run(&x));
+    const cross_product_params *of = launched_params(&x)->project;
+    cr_expect_eq(of[CROSS_K].linear.y[0].stride, 32);
+    cr_expect_eq(of[CROSS_K].jumps.y.group, 128);
+    cr_expect_eq(of[CROSS_K].jumps.y.jump, 7 * 128 * 32);
+    cr_expect_eq(of[CROSS_K].jumps.y_heads.group, 32);
+    cr_expect_eq(of[CROSS_K].jumps.y_heads.jump, 127 * 32);
+    cr_expect_gt(of[CROSS_K].linear.vector, 1);
+    cr_expect_eq(of[CROSS_V].jumps.y_heads.jump, 0);
+    launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS, .form = FA_CROSS_QUERIES});
+    x.args.cross_attention.k = heads_first;
+    OK(launched_run(&x));
+    const attention_kernel_params *attend = &launched_params(&x)->attend;
+    cr_expect_eq(attend->k.batch, 8 * 128 * 32);
+    cr_expect_eq(attend->k.head, 128 * 32);
+    cr_expect_eq(attend->k.token, 32);
+    cr_expect_eq(attend->v.head, 32);
+    cr_expect_eq(attend->v.token, 256);
+}
+
+/* A store never reaches over the end of a head that lies by itself. */
+Test(cross_attention_launch, stores_end_with_a_head)
+{
+    launched x;
+    launched_begin(&x, (fa_cross_attention_spec){
+                           .heads_q = 4, .heads_k = 4, .head_dim = 30, .form = FA_CROSS_KEYS});
+    OK(launched_run(&x));
+    const cross_product_params *of = launched_params(&x)->project;
+    cr_expect_eq(of[CROSS_K].linear.vector, 4);
+    x.args.cross_attention.k = (fa_tensor){TENSOR(5), 4 * 128 * 32, 128 * 32, 32};
+    OK(launched_run(&x));
+    cr_expect_eq(of[CROSS_K].linear.vector, 1);
 }
 
 /* --- refusals --- */
@@ -313,8 +396,13 @@ Test(cross_attention_launch, places_that_are_refused_are_named)
     REFUSED_LAUNCH(a->out.data = a->w_v.data, FA_ERR_ALIAS, "overlaps w_v");
     REFUSED_LAUNCH(a->out.data = a->w_out.data, FA_ERR_ALIAS, "overlaps w_out");
     REFUSED_LAUNCH(a->out.data = TENSOR(12), FA_ERR_ALIAS, "overlaps b_k");
-    REFUSED_LAUNCH(a->out.stride = 255, FA_ERR_STRIDE, "out");
-    REFUSED_LAUNCH(a->x_query.stride = INT64_MAX, FA_ERR_STRIDE, "x_query");
+    REFUSED_LAUNCH((a->out.stride_batch = 64 * 256, a->out.stride_token = 255), FA_ERR_STRIDE,
+                   "out");
+    REFUSED_LAUNCH((a->out.stride_batch = 63 * 256, a->out.stride_token = 256), FA_ERR_STRIDE,
+                   "out");
+    REFUSED_LAUNCH(a->out.stride_token = 256, FA_ERR_STRIDE, "out"); /* one batch over another */
+    REFUSED_LAUNCH(a->x_query.stride_token = INT64_MAX, FA_ERR_STRIDE, "x_query");
+    REFUSED_LAUNCH(a->x_kv.stride_batch = INT64_MAX, FA_ERR_STRIDE, "x_kv");
 }
 
 Test(cross_attention_launch, sizes_that_are_refused_are_named)
@@ -361,9 +449,9 @@ Test(cross_attention_launch, kept_keys_are_checked)
     REFUSED(launched_run(&x), FA_ERR_ALIAS, "overlaps v");
     x.args.cross_attention.v.data = x.args.cross_attention.x_kv.data;
     REFUSED(launched_run(&x), FA_ERR_ALIAS, "x_kv");
-    x.args.cross_attention.v = (fa_matrix){TENSOR(6), 255};
+    x.args.cross_attention.v = (fa_tensor){TENSOR(6), 128 * 256, 31, 256};
     REFUSED(launched_run(&x), FA_ERR_STRIDE, "v");
-    x.args.cross_attention.v = (fa_matrix){NULL, 0};
+    x.args.cross_attention.v = (fa_tensor){NULL, 0, 0, 0};
     REFUSED(launched_run(&x), FA_ERR_NULL_POINTER, "fa_cross_attention_args.v");
     launched_begin(&x, (fa_cross_attention_spec){CROSS_HEADS, .form = FA_CROSS_QUERIES});
     x.args.cross_attention.k.data = NULL;

@@ -1,5 +1,4 @@
-/* Seldom cases of cross_attention on a device: ragged lengths, sizes, no keys, large scores, every
- * alignment, the workspace, graphs, results that may not depend on anything else. */
+/* Seldom cases of cross_attention on a device: ragged lengths, sizes, no keys, large scores. */
 #include <math.h>
 
 #include "gpu_cross_attention.h"
@@ -306,72 +305,7 @@ Test(gpu_cross_attention_edges, queries_outside_the_tables_give_nan)
     close_device(&f, ctx);
 }
 
-/* --- addresses and strides --- */
-
-/* Each tensor by itself off its alignment, and rows apart, with NaN between those that are read. */
-static void run_places(fa_context *ctx, fa_cross_attention_spec spec)
-{
-    static const int64_t pads[] = {1, 2, 3, 4, 8, 24};
-    const fa_cross_attention_spec sizes = cross_sized(spec, 2, 5, 19, 40);
-    fa_kernel *kernel = compile_cross(ctx, spec);
-    gpu_case g;
-    for (size_t i = 0; i < COUNT(pads); i++)
-        run_cross(kernel, spec, sizes, (const int64_t[ORACLE_CROSS_EXTRA_COUNT]){pads[i], 1, 1},
-                  i + 1);
-    make_cross(&g, spec, sizes, NULL, 1);
-    const size_t tensors = g.c.tensor_count;
-    gpu_case_free(&g);
-    for (size_t i = 0; i < 3 * tensors; i++) {
-        make_cross(&g, spec, sizes, NULL, 1);
-        g.shift[i / 3] = 1 + (int)(i % 3);
-        run_cross_case(&g, kernel);
-        gpu_case_free(&g);
-    }
-    fa_kernel_release(kernel);
-}
-
-Test(gpu_cross_attention_edges, K04_K34_places_f32)
-{
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    for (int form = 0; form < 3; form++)
-        run_places(ctx, (fa_cross_attention_spec){CROSS_DYNAMIC, .form = (fa_cross_form)form,
-                                                  .bias = true, .bias_out = true});
-    close_device(&f, ctx);
-}
-
-Test(gpu_cross_attention_edges, K04_K34_places_16_bits)
-{
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    for (int form = 0; form < 3; form++)
-        run_places(ctx,
-                   (fa_cross_attention_spec){.dtype = form ? FA_F16 : FA_BF16,
-                                             .form = (fa_cross_form)form,
-                                             .plan = form ? FA_CROSS_AUTO : FA_CROSS_ONE_LAUNCH,
-                                             .rotation = HALF,
-                                             .bias = true,
-                                             .bias_out = true,
-                                             .heads_q = 3,
-                                             .heads_k = 3,
-                                             .head_dim = 24});
-    close_device(&f, ctx);
-}
-
-Test(gpu_cross_attention_edges, K04_K34_places_of_tables)
-{
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    run_places(ctx, (fa_cross_attention_spec){CROSS_DYNAMIC, .angles = FA_ROPE_TABLES});
-    run_places(ctx, (fa_cross_attention_spec){.rotation = HALF,
-                                              .angles = FA_ROPE_FREQUENCIES,
-                                              .plan = FA_CROSS_ONE_LAUNCH,
-                                              .heads_q = 2,
-                                              .heads_k = 1,
-                                              .head_dim = 40,
-                                              .rotary_dim = 20});
-    close_device(&f, ctx);
-}
+/* --- 64-bit addresses --- */
 
 /* Batches that lie over 2^31 elements behind the first, in every tensor and in the workspace, equal
  * one by itself: too much for the reference. */

@@ -17,6 +17,15 @@ static const fa_cross_attention_spec pairs = {.rotation = FA_KV_ROTATE_INTERLEAV
                                               .head_dim = 32};
 static const fa_cross_attention_spec grouped = {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH,
                                                 .mask = FA_ATTENTION_CAUSAL};
+/* Heads first, in memory that has them apart. */
+static const fa_cross_attention_spec kept = {.rotation = FA_KV_ROTATE_HALF,
+                                             .form = FA_CROSS_KEYS,
+                                             .heads_q = 2,
+                                             .heads_k = 2,
+                                             .head_dim = 32};
+/* In 16 bits: where split float32 meets the NaN of a gap it computes the tile again, rows one by one. */
+static const fa_cross_attention_spec halves = {CROSS_DYNAMIC, .dtype = FA_BF16,
+                                               .plan = FA_CROSS_ONE_LAUNCH};
 
 /* Headers whose text is put in place of its #include, outer ones first. */
 static const char *const inner[] = {"fajit/attention.cuh",       "fajit/attention_products.cuh",
@@ -54,6 +63,10 @@ static const struct {
       "const int head = at.head % heads_k;"}},
     {&grouped, {"not masked", "constexpr int MASK = ::MASK", "constexpr int MASK = 0"}},
     {&grouped, {"tiles of v left out", "at >= p.tiles_before[2] ? 2 : ", ""}},
+    {&halves,
+     {"a tile of two batches loaded as rows of one", "p.x_jumps.group % S::TILE_M", "false"}},
+    {&pairs, {"rows of the output do not jump", "p.y_jumps.before(static_cast<int>(row)) + ", ""}},
+    {&kept, {"heads do not jump", " + p.y_heads.before(n)", ""}},
     {&grouped, {"blocks do not wait for q, k and v", PROJECT FIRST_SYNC, LATE PROJECT}},
     {&grouped, {"blocks do not wait for the heads", ATTEND SECOND_SYNC, LATE ATTEND}},
 };
@@ -65,7 +78,8 @@ static const char *const group_faults[] = {"k not rotated",
                                            "positions of queries offset",
                                            "v of the weights of k",
                                            "k of the query stream",
-                                           "bias of q for k"};
+                                           "bias of q for k",
+                                           "rows of x_kv do not jump"};
 static const mutant group_mutant = {"a group is given what is wrong",
                                     "projection::run(mine, tile, 0, shared);",
                                     "projection::params own = mine;\n"
@@ -76,13 +90,14 @@ static const mutant group_mutant = {"a group is given what is wrong",
                                     "if (fault == 4 && group == 2) own.w = p.project[1].w;\n"
                                     "if (fault == 5 && group == 1) own.x = p.project[0].x;\n"
                                     "if (fault == 6 && group == 1) own.bias = p.project[0].bias;\n"
+                                    "if (fault == 7 && group == 1) own.x_jumps.jump = 0;\n"
                                     "projection::run(own, tile, 0, shared);"};
 
 /* Elements that are wrong in all outputs. */
 static size_t run_mutant(fa_context *ctx, const fa_cross_attention_spec *cross, const mutant *m,
                          int max_position)
 {
-    static const int64_t shifted[ORACLE_CROSS_EXTRA_COUNT] = {0, 2, 1, 0, 3, 7};
+    static const int64_t shifted[ORACLE_CROSS_EXTRA_COUNT] = {8, 2, 1, 0, 3, 7, 0, 0, 1};
     const fa_spec spec = cross_spec(*cross);
     fa_kernel *kernel =
         mutant_compile_with(ctx, &spec, "fajit_cross_attention<0>", inner, COUNT(inner), m);
@@ -100,6 +115,8 @@ Test(gpu_cross_attention_mutants, the_copies_are_right_as_they_are)
     fa_context *ctx = open_device(&f, 0);
     cr_expect_eq(run_mutant(ctx, &pairs, &unchanged, 0), 0u);
     cr_expect_eq(run_mutant(ctx, &grouped, &unchanged, 0), 0u);
+    cr_expect_eq(run_mutant(ctx, &kept, &unchanged, 0), 0u);
+    cr_expect_eq(run_mutant(ctx, &halves, &unchanged, 0), 0u);
     cr_expect_eq(run_mutant(ctx, &pairs, &group_mutant, 0), 0u);
     close_device(&f, ctx);
 }

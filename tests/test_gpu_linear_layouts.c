@@ -83,6 +83,14 @@ Test(gpu_linear_layouts, bf16)
     run_layouts((fa_linear_spec){.dtype = FA_BF16}, bf16_tiles, COUNT(bf16_tiles), 650);
 }
 
+/* Rows of w in another order: a thread of fewer warps has more of them than it keeps. */
+Test(gpu_linear_layouts, rows_in_another_order)
+{
+    static const int tiles[][2] = {{256, 128}, {128, 128}};
+    run_layouts((fa_linear_spec){.dtype = FA_BF16, .rotation = FA_KV_ROTATE_HALF, .head_dim = 20},
+                tiles, COUNT(tiles), 330);
+}
+
 /* On a device all others too. */
 Test(gpu_linear_layouts, rest_of_the_tables)
 {
@@ -134,9 +142,13 @@ static const fa_linear_spec of_sm_75[] = {
     {.tile_m = 32, .tile_n = 32, .splits = 1},
     {.dtype = FA_F16, .tile_m = 32, .tile_n = 32, .splits = 1},
     {.dtype = FA_BF16, .tile_m = 32, .tile_n = 32, .splits = 1}};
-/* Where fp8 is multiplied as it is; sm_90 converts it. */
+/* Where fp8 is multiplied as it is, which sm_90 converts, and large tiles of tf32 are loaded later
+ * than there. */
 static const fa_linear_spec of_sm_89[] = {
-    {.dtype = FA_F16, .operands = FA_LINEAR_E4M3, .tile_m = 32, .tile_n = 32, .splits = 1}};
+    {.dtype = FA_F16, .operands = FA_LINEAR_E4M3, .tile_m = 32, .tile_n = 32, .splits = 1},
+    {.tile_m = 128, .tile_n = 128, .splits = 1},
+    {.tile_m = 128, .tile_n = 128, .stages = 2, .splits = 3},
+};
 
 Test(gpu_linear_layouts, sm_75)
 {

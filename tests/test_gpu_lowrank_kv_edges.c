@@ -53,6 +53,29 @@ Test(gpu_lowrank_kv_edges, K34_any_alignment_and_stride)
     close_device(&f, ctx);
 }
 
+/* Tiles of tokens that are loaded as one although batches lie apart, because none has tokens of two;
+ * and others that do. */
+Test(gpu_lowrank_kv_edges, batches_that_end_with_a_tile)
+{
+    static const int64_t apart[ORACLE_LOWRANK_EXTRA_COUNT] = {0, 0, 0, 0, 0, 8, 0};
+    static const fa_lowrank_kv_spec products[] = {{TWO, .rank = 40},
+                                                  {TWO, .dtype = FA_F16, .rank = 40}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2; i++) {
+        const fa_lowrank_kv_spec spec = products[i];
+        fa_kernel *kernel = compile_lowrank(ctx, spec);
+        for (int seqlen = 128; seqlen >= 124; seqlen -= 4) {
+            fa_lowrank_kv_spec sizes = sizes_of(spec, false);
+            sizes.batch = 3;
+            sizes.seqlen = seqlen;
+            run_lowrank(kernel, spec, sizes, apart, (uint64_t)seqlen);
+        }
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
 /* What lies between and behind rows is not read into any sum. */
 Test(gpu_lowrank_kv_edges, K04_NaN_beside_the_inputs)
 {

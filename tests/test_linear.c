@@ -106,9 +106,23 @@ Test(linear_spec, what_an_architecture_lacks_is_refused)
     fa_linear_spec dynamic = large;
     dynamic.n = 0;
     fa_spec baked = linear_spec(large), any = linear_spec(dynamic);
-    REFUSED(prepare_for(&baked, &plan, &ampere), FA_ERR_VALUE, "there are 128 x 128");
-    REFUSED(prepare(&any, &plan), FA_ERR_VALUE, "there are 128 x 128");
+    const char *const further = "64 x 64, 256 x 128 on sm_90 with m, n and k baked, and";
+    REFUSED(prepare_for(&baked, &plan, &ampere), FA_ERR_VALUE, further);
+    REFUSED(prepare(&any, &plan), FA_ERR_VALUE, further);
     OK(prepare(&baked, &plan));
+    baked.linear.tile_n = 64;
+    REFUSED(prepare(&baked, &plan), FA_ERR_VALUE,
+            "there are 256 x 128, 128 x 128, 128 x 64, 64 x 64, and");
+}
+
+/* Also those that can be laid out in two ways. */
+Test(linear_spec, shapes_of_tiles_are_listed_once)
+{
+    fa__plan plan;
+    fa_spec f32 = linear_spec((fa_linear_spec){.tile_m = 48}), f16 = f32;
+    f16.linear.dtype = FA_F16;
+    REFUSED(prepare(&f32, &plan), FA_ERR_VALUE, ", 32 x 32, 16 x 64,");
+    REFUSED(prepare(&f16, &plan), FA_ERR_VALUE, ", 32 x 32, 16 x 64, 16 x 32, 16 x 16, and");
 }
 
 /* Specs that mean the same share a kernel. */

@@ -96,6 +96,16 @@ Test(linear_halves, a_step_never_takes_halves)
 
 /* --- the launches --- */
 
+/* The kernel is told what the launch takes it to be. */
+static void expect_rows_of_a_block(const fa_spec *spec, uint32_t rows)
+{
+    char *text = prepared_source(*spec, "fajit_linear", NULL), line[64];
+    snprintf(line, sizeof line, "constexpr int PARTS_ROWS = %u;\n", rows);
+    cr_expect_not_null(strstr(text, line), "no %s", line);
+    cr_expect_not_null(strstr(text, "constexpr int PARTS_THREADS = 256;\n"));
+    free(text);
+}
+
 /* Halves of x and w are made by a launch of its own, for as many rows as it takes at a time. */
 Test(linear_halves, halves_are_made_first)
 {
@@ -120,6 +130,7 @@ Test(linear_halves, halves_are_made_first)
                      "K = %d: %u blocks", cases[i].k, x.launch.grid[0]);
         cr_expect_eq(x.launch.grid[1] * x.launch.grid[2], 1u);
         cr_expect_eq(x.launch.block[0], 256u);
+        expect_rows_of_a_block(&x.spec, cases[i].rows);
         cr_expect_eq(x.launch.smem_bytes, 0u);
         cr_expect_eq(product->function, 0u);
         cr_expect_eq(product->grid[0], 2u * 2u);

@@ -181,7 +181,7 @@ static uint32_t tiles_of(int64_t size, int32_t tile)
 static void check_grid(const launched *x, const lowrank_kernel *k, int form, int64_t tokens,
                        int64_t columns)
 {
-    const lowrank_product *product = &k->product;
+    const linear_step *product = &k->product;
     if (k->is_product) {
         const uint32_t across = tiles_of(form == 1 ? 70 : columns, product->tile_n);
         cr_expect_eq(x->launch.grid[0],

@@ -214,6 +214,7 @@ Test(prologue, declarations)
     fa__prologue_real(&b, "E", 0.5);
     fa__prologue_dtype(&b, "F", FA_F32);
     fa__prologue_dtype(&b, "G", FA_BF16);
+    fa__prologue_fields(&b, (int32_t[]){7, -8, 0}, 3 * sizeof(int32_t));
     fa__prologue_end(&b, "x \"y\"\\z.cu");
     cr_expect_str_eq(b.data,
                      "#define FAJIT_INSTANCE 1\n"
@@ -224,6 +225,7 @@ Test(prologue, declarations)
                      "inline constexpr double E = 0x1p-1;\n"
                      "using F = float;\n"
                      "#include \"fajit/dtype.cuh\"\nusing G = fajit::bf16;\n"
+                     "{7, -8, 0}"
                      "#line 1 \"x \\\"y\\\"\\\\z.cu\"\n");
     fa__buf_free(&b);
 }

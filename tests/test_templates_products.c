@@ -1,7 +1,8 @@
 /* As test_templates.c, of the operations that multiply matrices: every instance on sm_90a, a sixth of
- * them on sm_80, and of every twelve another one on each other architecture; of cross_attention, which
- * is made of the others' parts and needs the most registers, half and a third. That nothing spills is
- * what counts: all of them take what registers there are. */
+ * them on sm_80, and of every twelve another one on each other architecture, save sm_86, whose
+ * instructions and registers are those of sm_80; of cross_attention, which is made of the others' parts
+ * and needs the most registers, half and a third. That nothing spills is what counts: all of them take
+ * what registers there are. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -12,9 +13,9 @@
 #define MOST_SMEM (227u * 1024)
 
 static const fa_linear_spec linear_instances[] = {
-    {.m = 8192, .n = 2048, .k = 512},
-    {.arithmetic = FA_LINEAR_FMA, .m = 8192, .n = 2048, .k = 512},
     {.dtype = FA_BF16, .m = 8192, .n = 2048, .k = 512},
+    {.arithmetic = FA_LINEAR_FMA, .m = 8192, .n = 2048, .k = 512},
+    {.m = 8192, .n = 2048, .k = 512}, /* halves, but on sm_89 */
     {.dtype = FA_F16, .m = 8192, .n = 4096, .k = 512, .bias = true},
     {.m = 384, .n = 48, .k = 256},
     {.m = 384, .n = 256, .k = 48},
@@ -49,6 +50,28 @@ static const fa_linear_spec split_instances[] = {
      .rotation = FA_KV_ROTATE_HALF,
      .head_dim = 128,
      .mapped_rows = true},
+};
+/* On sm_89, where tf32 needs the most registers: rows of w in another order. */
+static const fa_linear_spec reordered_instances[] = {
+    {.k = 130,
+     .scales = FA_LINEAR_SCALE_ROW,
+     .activation = FA_LINEAR_GELU,
+     .rotation = FA_KV_ROTATE_HALF,
+     .head_dim = 66,
+     .rotary_dim = 14,
+     .mapped_rows = true,
+     .row_type = FA_I64},
+    {.arithmetic = FA_LINEAR_SPLIT_TF32,
+     .m = 128,
+     .n = 193,
+     .k = 320,
+     .tile_m = 128,
+     .tile_n = 128,
+     .activation = FA_LINEAR_SILU,
+     .rotation = FA_KV_ROTATE_HALF,
+     .angles = FA_ROPE_FREQUENCIES,
+     .head_dim = 96,
+     .rotated = 192},
 };
 /* From sm_89 on. */
 static const fa_linear_spec fp8_linear_instances[] = {
@@ -125,17 +148,6 @@ static void compile_linear(fa_context *ctx, const fa_linear_spec *linear)
     compile_instance(ctx, &spec, MOST_REGISTERS, MOST_SMEM);
 }
 
-static void compile_some_linear(fa_context *ctx, int cc, int nvrtc, size_t first, size_t step)
-{
-    for (size_t i = first; i < sizeof linear_instances / sizeof linear_instances[0]; i += step)
-        compile_linear(ctx, &linear_instances[i]);
-    for (size_t i = 0; cc >= 80 && i < sizeof split_instances / sizeof split_instances[0]; i++)
-        compile_linear(ctx, &split_instances[i]);
-    const bool fp8 = cc >= 89 && nvrtc >= NVRTC_OF_FP8_MMA;
-    for (size_t i = 0; fp8 && i < sizeof fp8_linear_instances / sizeof fp8_linear_instances[0]; i++)
-        compile_linear(ctx, &fp8_linear_instances[i]);
-}
-
 static void compile_lowrank_kv(fa_context *ctx, const fa_lowrank_kv_spec *lowrank)
 {
     fa_spec spec = FA_SPEC_INIT(FA_OP_LOWRANK_KV);
@@ -156,23 +168,99 @@ static void compile_cross_attention(fa_context *ctx, const fa_cross_attention_sp
     compile_instance(ctx, &spec, MOST_REGISTERS, MOST_SMEM);
 }
 
-/* Every `step`th instance from `first` on. */
+/* --- every `step`th instance of an operation, from `first` on --- */
+
+typedef struct target {
+    fa_context *ctx;
+    int cc, nvrtc;
+} target;
+
+/* Of what needs the most registers more. */
+static size_t apart(size_t step)
+{
+    return (step + 3) / 4;
+}
+
+static void some_linear(const target *on, size_t first, size_t step)
+{
+    const size_t splits = sizeof split_instances / sizeof split_instances[0];
+    const size_t reordered = sizeof reordered_instances / sizeof reordered_instances[0];
+    const size_t fp8 = sizeof fp8_linear_instances / sizeof fp8_linear_instances[0];
+    for (size_t i = first; i < sizeof linear_instances / sizeof linear_instances[0]; i += step)
+        compile_linear(on->ctx, &linear_instances[i]);
+    for (size_t i = first % apart(step); on->cc >= 80 && i < splits; i += apart(step))
+        compile_linear(on->ctx, &split_instances[i]);
+    for (size_t i = 0; on->cc == 89 && i < reordered; i++)
+        compile_linear(on->ctx, &reordered_instances[i]);
+    for (size_t i = 0; on->cc >= 89 && on->nvrtc >= NVRTC_OF_FP8_MMA && i < fp8; i++)
+        compile_linear(on->ctx, &fp8_linear_instances[i]);
+}
+
+static void some_lowrank_kv(const target *on, size_t first, size_t step)
+{
+    for (size_t i = first; i < sizeof lowrank_instances / sizeof lowrank_instances[0]; i += step)
+        compile_lowrank_kv(on->ctx, &lowrank_instances[i]);
+}
+
+static void some_attention(const target *on, size_t first, size_t step)
+{
+    const size_t count = sizeof attention_instances / sizeof attention_instances[0];
+    for (size_t i = first; i < count; i += step)
+        compile_attention(on->ctx, &attention_instances[i]);
+}
+
+static void some_cross_attention(const target *on, size_t first, size_t step)
+{
+    const size_t count = sizeof cross_instances / sizeof cross_instances[0];
+    for (size_t i = first % apart(step); i < count; i += apart(step))
+        compile_cross_attention(on->ctx, &cross_instances[i]);
+}
+
+/* --- on an architecture --- */
+
+static target target_open(const char *arch)
+{
+    target on = {.cc = atoi(arch + strlen("sm_"))};
+    on.ctx = open_offline(arch, &on.nvrtc);
+    return on;
+}
+
 static void compile_some(const char *arch, size_t first, size_t step)
 {
-    int nvrtc = 0;
-    fa_context *ctx = open_offline(arch, &nvrtc);
-    const int cc = atoi(arch + strlen("sm_"));
-    for (size_t i = first; i < sizeof lowrank_instances / sizeof lowrank_instances[0]; i += step)
-        compile_lowrank_kv(ctx, &lowrank_instances[i]);
-    for (size_t i = first; i < sizeof attention_instances / sizeof attention_instances[0];
-         i += step)
-        compile_attention(ctx, &attention_instances[i]);
-    const size_t blocks = sizeof cross_instances / sizeof cross_instances[0],
-                 apart = (step + 3) / 4;
-    for (size_t i = first % apart; i < blocks; i += apart)
-        compile_cross_attention(ctx, &cross_instances[i]);
-    compile_some_linear(ctx, cc, nvrtc, first, step);
-    fa_context_destroy(ctx);
+    const target on = target_open(arch);
+    some_linear(&on, first, step);
+    some_lowrank_kv(&on, first, step);
+    some_attention(&on, first, step);
+    some_cross_attention(&on, first, step);
+    fa_context_destroy(on.ctx);
+}
+
+/* All at a time would take as long as everything else together. */
+static void compile_all(void (*some)(const target *, size_t, size_t))
+{
+    const target on = target_open("sm_90a");
+    some(&on, 0, 1);
+    fa_context_destroy(on.ctx);
+}
+
+Test(products, sm_90a_linear)
+{
+    compile_all(some_linear);
+}
+
+Test(products, sm_90a_lowrank_kv)
+{
+    compile_all(some_lowrank_kv);
+}
+
+Test(products, sm_90a_attention)
+{
+    compile_all(some_attention);
+}
+
+Test(products, sm_90a_cross_attention)
+{
+    compile_all(some_cross_attention);
 }
 
 Test(products, sm_75)
@@ -182,22 +270,12 @@ Test(products, sm_75)
 
 Test(products, sm_80)
 {
-    compile_some("sm_80", 0, 6);
-}
-
-Test(products, sm_86)
-{
-    compile_some("sm_86", 1, 12);
+    compile_some("sm_80", 1, 6);
 }
 
 Test(products, sm_89)
 {
     compile_some("sm_89", 2, 12);
-}
-
-Test(products, sm_90a)
-{
-    compile_some("sm_90a", 0, 1);
 }
 
 Test(products, sm_100a)

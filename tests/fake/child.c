@@ -229,7 +229,7 @@ static int fork_with_handles(bool busy)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(5); /* instead of a hang */
+        alarm(20); /* instead of a hang */
         use_handles(ctx, kernel, future);
         start_afresh();
         exit(failures ? 1 : 0);

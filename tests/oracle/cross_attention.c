@@ -23,11 +23,26 @@ typedef struct results {
     double largest_score, largest_value;
 } results;
 
-static double *load(oracle_case *c, const char *name, const fa_matrix *x, int64_t rows,
-                    int64_t columns)
+/* As doubles without gaps, to be freed; NULL: there is no such input, or no memory. */
+static double *load(oracle_case *c, const char *name, placing at, int64_t rows, int64_t columns)
 {
     const oracle_tensor *t = oracle_find_tensor(c, name);
-    return t && !t->output ? oracle_load_matrix(t, x, rows, columns) : NULL;
+    double *values = t && !t->output ? malloc((size_t)(rows * columns + 1) * sizeof *values) : NULL;
+    for (int64_t i = 0; values && i < rows; i++)
+        for (int64_t n = 0; n < columns; n++)
+            values[i * columns + n] = oracle_element(t, place_of(&at, i, n));
+    return values;
+}
+
+static double *load_weights(oracle_case *c, const char *name, const fa_matrix *w, int64_t rows,
+                            int64_t columns)
+{
+    return load(c, name, rows_placed(w, rows, columns), rows, columns);
+}
+
+static double *load_bias(oracle_case *c, const char *name, int64_t columns)
+{
+    return load_weights(c, name, &(fa_matrix){0}, 1, columns);
 }
 
 static inputs load_inputs(oracle_case *c)
@@ -36,18 +51,18 @@ static inputs load_inputs(oracle_case *c)
     const int64_t model = a->model_dim, of_q = columns_q(c), of_k = columns_k(c);
     const bool self = has_x_kv(c) && !oracle_find_tensor(c, "x_kv");
     return (inputs){
-        .x_query = load(c, "x_query", &a->x_query, queries_of(c), model),
-        .x_kv = load(c, self ? "x_query" : "x_kv", &a->x_kv, keys_of(c), model),
-        .w_q = load(c, "w_q", &a->w_q, of_q, model),
-        .w_k = load(c, "w_k", &a->w_k, of_k, model),
-        .w_v = load(c, "w_v", &a->w_v, of_k, model),
-        .w_out = load(c, "w_out", &a->w_out, model, of_q),
-        .b_q = load(c, "b_q", &(fa_matrix){0}, 1, of_q),
-        .b_k = load(c, "b_k", &(fa_matrix){0}, 1, of_k),
-        .b_v = load(c, "b_v", &(fa_matrix){0}, 1, of_k),
-        .b_out = load(c, "b_out", &(fa_matrix){0}, 1, model),
-        .k = load(c, "k", &a->k, keys_of(c), of_k),
-        .v = load(c, "v", &a->v, keys_of(c), of_k),
+        .x_query = load(c, "x_query", queries_placed(c, &a->x_query), queries_of(c), model),
+        .x_kv = load(c, self ? "x_query" : "x_kv", keys_placed(c, &a->x_kv), keys_of(c), model),
+        .w_q = load_weights(c, "w_q", &a->w_q, of_q, model),
+        .w_k = load_weights(c, "w_k", &a->w_k, of_k, model),
+        .w_v = load_weights(c, "w_v", &a->w_v, of_k, model),
+        .w_out = load_weights(c, "w_out", &a->w_out, model, of_q),
+        .b_q = load_bias(c, "b_q", of_q),
+        .b_k = load_bias(c, "b_k", of_k),
+        .b_v = load_bias(c, "b_v", of_k),
+        .b_out = load_bias(c, "b_out", model),
+        .k = load(c, "k", kept_placed(c, &a->k), keys_of(c), of_k),
+        .v = load(c, "v", kept_placed(c, &a->v), keys_of(c), of_k),
     };
 }
 
@@ -218,13 +233,13 @@ static results compute(oracle_case *c, inputs *x, bool rounds)
 
 /* --- what is expected of it --- */
 
-static void expect(oracle_case *c, const char *name, const fa_matrix *x, int64_t rows,
-                   int64_t columns, const double *values)
+static void expect(oracle_case *c, const char *name, placing where, int64_t rows, int64_t columns,
+                   const double *values)
 {
     oracle_tensor *t = oracle_find_tensor(c, name);
     for (int64_t i = 0; values && i < rows; i++)
         for (int64_t n = 0; n < columns; n++) {
-            const int64_t at = i * oracle_row_stride(x, columns) + n;
+            const int64_t at = place_of(&where, i, n);
             t->expected[at] = values[i * columns + n];
             t->untouched[at] = false;
         }
@@ -262,11 +277,11 @@ void oracle_cross_attention_expect(oracle_case *c)
     if (spec_of(c)->dtype != FA_F32)
         rounded = compute(c, &x, true);
     if (has_queries(c)) {
-        expect(c, "out", &a->out, queries_of(c), a->model_dim, exact.out);
+        expect(c, "out", queries_placed(c, &a->out), queries_of(c), a->model_dim, exact.out);
         set_gate(c, &exact, worst_difference(exact.out, rounded.out, of_out));
     } else {
-        expect(c, "k", &a->k, keys_of(c), columns_k(c), exact.k);
-        expect(c, "v", &a->v, keys_of(c), columns_k(c), exact.v);
+        expect(c, "k", kept_placed(c, &a->k), keys_of(c), columns_k(c), exact.k);
+        expect(c, "v", kept_placed(c, &a->v), keys_of(c), columns_k(c), exact.v);
         set_gate(c, &exact,
                  fmax(worst_difference(exact.k, rounded.k, of_k),
                       worst_difference(exact.v, rounded.v, of_k)));

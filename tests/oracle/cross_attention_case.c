@@ -10,7 +10,7 @@
 #define GAP 0xff /* NaN in every data type, where nothing may be read */
 
 static const char *const extra_names[] = {
-    "stride_pad",    /* extra elements behind each row, NaN in inputs */
+    "stride_pad",    /* extra elements behind each row, head and batch, NaN in inputs */
     "magnitude",     /* x_query and x_kv are that often normally distributed numbers */
     "gain",          /* w_q and w_k are that much larger, the scores with its square */
     "self",          /* 1: x_kv is x_query */
@@ -18,9 +18,10 @@ static const char *const extra_names[] = {
     "offset_k",      /**/
     "max_position",  /* rows of the tables; 0: as many as are used */
     "launch_length", /* sequence_length of the launch, with scaling=dynamic_ntk */
+    "heads_first",   /* 1: k and v are [B, G, Tk, D] */
     NULL,
 };
-static const int64_t extra_defaults[] = {0, 1, 1, 0, 0, 0, 0, 4096};
+static const int64_t extra_defaults[] = {0, 1, 1, 0, 0, 0, 0, 4096, 0};
 _Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == ORACLE_CROSS_EXTRA_COUNT,
                "one each");
 
@@ -28,44 +29,70 @@ _Static_assert(sizeof extra_defaults / sizeof extra_defaults[0] == ORACLE_CROSS_
 
 enum { NORMAL, UNIFORM };
 
-/* Numbered by element, not by place in memory. */
-static void add_input(oracle_case *c, const char *name, fa_matrix *x, int64_t rows, int64_t columns,
-                      int64_t pad, int distribution, double size)
+/* Numbered by element, not by place in memory, of which there are `count`. */
+static void add_input(oracle_case *c, const char *name, placing at, int64_t count, int64_t rows,
+                      int64_t columns, int distribution, double size)
 {
     const fa_dtype dtype = spec_of(c)->dtype;
     const uint64_t seed = c->seed * 100 + c->tensor_count;
-    oracle_tensor *t = oracle_add_tensor(c, name, dtype, oracle_pad_rows(x, rows, columns, pad));
+    oracle_tensor *t = oracle_add_tensor(c, name, dtype, count);
     if (t->host)
         memset(t->host, GAP, t->bytes);
     for (int64_t i = 0; i < rows * columns && t->host; i++) {
-        const int64_t at = i / columns * oracle_row_stride(x, columns) + i % columns;
+        const size_t place = (size_t)place_of(&at, i / columns, i % columns);
         const double value = distribution == NORMAL
                                  ? size * oracle_normal(seed, (uint64_t)i)
                                  : (double)oracle_uniform(seed, (uint64_t)i, -size, size);
-        oracle_store(dtype, (char *)t->host + (size_t)at * oracle_element_bytes(dtype), &value, 1);
+        oracle_store(dtype, (char *)t->host + place * oracle_element_bytes(dtype), &value, 1);
     }
 }
 
-static void add_output(oracle_case *c, const char *name, fa_matrix *x, int64_t rows,
-                       int64_t columns, int64_t pad)
+static void add_output(oracle_case *c, const char *name, int64_t count)
 {
-    oracle_tensor *t =
-        oracle_add_tensor(c, name, spec_of(c)->dtype, oracle_pad_rows(x, rows, columns, pad));
+    oracle_tensor *t = oracle_add_tensor(c, name, spec_of(c)->dtype, count);
     t->output = true;
     t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
     t->untouched = calloc(t->count ? t->count : 1, sizeof *t->untouched);
 }
 
+static void add_rows(oracle_case *c, const char *name, fa_matrix *x, int64_t rows, int64_t columns,
+                     int64_t pad, double size)
+{
+    const int64_t count = oracle_pad_rows(x, rows, columns, pad);
+    add_input(c, name, rows_placed(x, rows, columns), count, rows, columns, UNIFORM, size);
+}
+
 static void add_bias(oracle_case *c, const char *name, int64_t columns)
 {
-    add_input(c, name, &(fa_matrix){0}, 1, columns, 0, UNIFORM, 0.5);
+    add_rows(c, name, &(fa_matrix){0}, 1, columns, 0, 0.5);
 }
 
 /* Weights as layers begin with: U(-1 / sqrt(columns), 1 / sqrt(columns)). */
 static void add_weights(oracle_case *c, const char *name, fa_matrix *w, int64_t rows,
                         int64_t columns, int64_t pad, double gain)
 {
-    add_input(c, name, w, rows, columns, pad, UNIFORM, gain / sqrt((double)columns));
+    add_rows(c, name, w, rows, columns, pad, gain / sqrt((double)columns));
+}
+
+/* Lays out x_query, x_kv or out. */
+static int64_t pad_tokens(const oracle_case *c, fa_tensor *x, int64_t tokens, int64_t pad)
+{
+    const fa_cross_attention_args *a = &c->args.cross_attention;
+    return oracle_pad_strides(x, true, a->batch, 1, tokens, a->model_dim, pad);
+}
+
+/* Lays out k or v. */
+static int64_t pad_kept(const oracle_case *c, fa_tensor *x, const int64_t *extra)
+{
+    const fa_cross_attention_args *a = &c->args.cross_attention;
+    const int64_t heads = spec_of(c)->heads_k, dim = spec_of(c)->head_dim;
+    const bool tokens_first = !extra[ORACLE_CROSS_HEADS_FIRST];
+    if (!tokens_first) {
+        const lattice l = strides_of(x, false, heads, a->seqlen_k, dim);
+        *x = (fa_tensor){NULL, l.outer, l.head, l.token};
+    }
+    return oracle_pad_strides(x, tokens_first, a->batch, heads, a->seqlen_k, dim,
+                              extra[ORACLE_CROSS_STRIDE_PAD]);
 }
 
 static void add_query_tensors(oracle_case *c, const int64_t *extra)
@@ -73,8 +100,9 @@ static void add_query_tensors(oracle_case *c, const int64_t *extra)
     const fa_cross_attention_spec *s = spec_of(c);
     fa_cross_attention_args *a = &c->args.cross_attention;
     const int64_t pad = extra[ORACLE_CROSS_STRIDE_PAD];
-    add_input(c, "x_query", &a->x_query, queries_of(c), a->model_dim, pad, NORMAL,
-              (double)extra[ORACLE_CROSS_MAGNITUDE]);
+    const int64_t count = pad_tokens(c, &a->x_query, a->seqlen_q, pad);
+    add_input(c, "x_query", queries_placed(c, &a->x_query), count, queries_of(c), a->model_dim,
+              NORMAL, (double)extra[ORACLE_CROSS_MAGNITUDE]);
     add_weights(c, "w_q", &a->w_q, columns_q(c), a->model_dim, pad,
                 (double)extra[ORACLE_CROSS_GAIN]);
     add_weights(c, "w_out", &a->w_out, a->model_dim, columns_q(c), pad, 1);
@@ -82,7 +110,7 @@ static void add_query_tensors(oracle_case *c, const int64_t *extra)
         add_bias(c, "b_q", columns_q(c));
     if (s->bias_out)
         add_bias(c, "b_out", a->model_dim);
-    add_output(c, "out", &a->out, queries_of(c), a->model_dim, pad);
+    add_output(c, "out", pad_tokens(c, &a->out, a->seqlen_q, pad));
 }
 
 static void add_key_tensors(oracle_case *c, const int64_t *extra)
@@ -90,10 +118,9 @@ static void add_key_tensors(oracle_case *c, const int64_t *extra)
     const fa_cross_attention_spec *s = spec_of(c);
     fa_cross_attention_args *a = &c->args.cross_attention;
     const int64_t pad = extra[ORACLE_CROSS_STRIDE_PAD];
-    if (extra[ORACLE_CROSS_SELF])
-        a->x_kv.stride = a->x_query.stride;
-    else
-        add_input(c, "x_kv", &a->x_kv, keys_of(c), a->model_dim, pad, NORMAL,
+    const int64_t count = pad_tokens(c, &a->x_kv, a->seqlen_k, pad);
+    if (!extra[ORACLE_CROSS_SELF])
+        add_input(c, "x_kv", keys_placed(c, &a->x_kv), count, keys_of(c), a->model_dim, NORMAL,
                   (double)extra[ORACLE_CROSS_MAGNITUDE]);
     add_weights(c, "w_k", &a->w_k, columns_k(c), a->model_dim, pad,
                 (double)extra[ORACLE_CROSS_GAIN]);
@@ -108,16 +135,19 @@ static void add_key_tensors(oracle_case *c, const int64_t *extra)
 static void add_kept(oracle_case *c, const int64_t *extra)
 {
     fa_cross_attention_args *a = &c->args.cross_attention;
-    const int64_t pad = extra[ORACLE_CROSS_STRIDE_PAD], rows = keys_of(c), columns = columns_k(c);
+    const int64_t rows = keys_of(c), columns = columns_k(c);
+    if (spec_of(c)->form == FA_CROSS_WHOLE)
+        return;
     const double size = (double)extra[ORACLE_CROSS_MAGNITUDE] / sqrt(3);
+    const int64_t of_k = pad_kept(c, &a->k, extra), of_v = pad_kept(c, &a->v, extra);
     if (spec_of(c)->form == FA_CROSS_KEYS) {
-        add_output(c, "k", &a->k, rows, columns, pad);
-        add_output(c, "v", &a->v, rows, columns, pad);
+        add_output(c, "k", of_k);
+        add_output(c, "v", of_v);
     }
     if (spec_of(c)->form == FA_CROSS_QUERIES) {
-        add_input(c, "k", &a->k, rows, columns, pad, NORMAL,
+        add_input(c, "k", kept_placed(c, &a->k), of_k, rows, columns, NORMAL,
                   size * (double)extra[ORACLE_CROSS_GAIN]);
-        add_input(c, "v", &a->v, rows, columns, pad, NORMAL, size);
+        add_input(c, "v", kept_placed(c, &a->v), of_v, rows, columns, NORMAL, size);
     }
 }
 
@@ -191,8 +221,8 @@ static const char *problem_of(const oracle_case *c, const int64_t *extra)
         return "head_dim must be 1 to 256, rotary_dim at most head_dim";
     for (int i = 0; i < ORACLE_CROSS_EXTRA_COUNT; i++)
         if (extra[i] < 0 || extra[i] > INT32_MAX / 2)
-            return "stride_pad, magnitude, gain, self, offset_q, offset_k, max_position and "
-                   "launch_length cannot be negative or over 1073741823";
+            return "stride_pad, magnitude, gain, self, offset_q, offset_k, max_position, "
+                   "launch_length and heads_first cannot be negative or over 1073741823";
     if (extra[ORACLE_CROSS_SELF] && (s->form != FA_CROSS_WHOLE || a->seqlen_q != a->seqlen_k))
         return "self needs the whole form, and as many queries as keys";
     return NULL;
@@ -213,6 +243,7 @@ static bool uses_size(const fa_spec *spec, const char *name)
     } some[] = {
         {"seqlen_q", queries},
         {extra_names[ORACLE_CROSS_SELF], queries && keys},
+        {extra_names[ORACLE_CROSS_HEADS_FIRST], !(queries && keys)},
         {extra_names[ORACLE_CROSS_OFFSET_Q], s->rotation && queries},
         {extra_names[ORACLE_CROSS_OFFSET_K], s->rotation && keys},
         {extra_names[ORACLE_CROSS_MAX_POSITION], s->rotation && s->angles == FA_ROPE_TABLES},
