@@ -46,19 +46,19 @@ static bool is_whole(const cross_run *run)
 /* --- setting up --- */
 
 /* In [-scale, scale); rows repeat after `distinct` of them. */
-static fa_matrix random_matrix(const cross_run *run, size_t rows, size_t columns, size_t distinct,
-                               double scale, uint64_t seed)
+static void *random_rows(const cross_run *run, size_t rows, size_t columns, size_t distinct,
+                         double scale, uint64_t seed)
 {
     const fa_dtype dtype = run->of->spec.dtype;
-    fa_matrix matrix = {.data = gpu_alloc(rows * columns * bench_dtype_bytes(dtype))};
-    bench_fill(matrix.data, dtype, rows * columns, distinct * columns, scale, seed);
-    return matrix;
+    void *data = gpu_alloc(rows * columns * bench_dtype_bytes(dtype));
+    bench_fill(data, dtype, rows * columns, distinct * columns, scale, seed);
+    return data;
 }
 
 /* With these weights q, k and v have a size of about 1, so that scores make a difference. */
-static fa_matrix random_weights(const cross_run *run, size_t rows, size_t columns, uint64_t seed)
+static void *random_weights(const cross_run *run, size_t rows, size_t columns, uint64_t seed)
 {
-    return random_matrix(run, rows, columns, rows, 3 / sqrt((double)columns), seed);
+    return random_rows(run, rows, columns, rows, 3 / sqrt((double)columns), seed);
 }
 
 static void make_set(cross_run *run, size_t i)
@@ -67,16 +67,16 @@ static void make_set(cross_run *run, size_t i)
     *args = (fa_args)FA_ARGS_INIT(FA_OP_CROSS_ATTENTION);
     fa_cross_attention_args *a = &args->cross_attention;
     const size_t c = run->model_dim, h = run->columns_q, g = run->columns_k;
-    a->x_query = random_matrix(run, run->rows_q, c, run->rows_q, 1, 8 * i + 1);
-    a->w_q = random_weights(run, h, c, 8 * i + 2);
-    a->w_out = random_weights(run, c, h, 8 * i + 3);
+    a->x_query.data = random_rows(run, run->rows_q, c, run->rows_q, 1, 8 * i + 1);
+    a->w_q.data = random_weights(run, h, c, 8 * i + 2);
+    a->w_out.data = random_weights(run, c, h, 8 * i + 3);
     if (is_whole(run)) {
-        a->x_kv = random_matrix(run, run->rows_k, c, DISTINCT, 1, 8 * i + 4);
-        a->w_k = random_weights(run, g, c, 8 * i + 5);
-        a->w_v = random_weights(run, g, c, 8 * i + 6);
+        a->x_kv.data = random_rows(run, run->rows_k, c, DISTINCT, 1, 8 * i + 4);
+        a->w_k.data = random_weights(run, g, c, 8 * i + 5);
+        a->w_v.data = random_weights(run, g, c, 8 * i + 6);
     } else {
-        a->k = random_matrix(run, run->rows_k, g, run->rows_k, 2, 8 * i + 4);
-        a->v = random_matrix(run, run->rows_k, g, run->rows_k, 2, 8 * i + 5);
+        a->k.data = random_rows(run, run->rows_k, g, run->rows_k, 2, 8 * i + 4);
+        a->v.data = random_rows(run, run->rows_k, g, run->rows_k, 2, 8 * i + 5);
     }
     const size_t out_bytes = run->rows_q * c * bench_dtype_bytes(run->of->spec.dtype);
     a->out.data = gpu_alloc(out_bytes);
@@ -133,14 +133,14 @@ static double *doubles(size_t count)
 }
 
 /* Elements of device memory, from number `first`. */
-static double *loaded(const cross_run *run, fa_matrix matrix, size_t first, size_t count)
+static double *loaded(const cross_run *run, const void *data, size_t first, size_t count)
 {
     const size_t bytes = bench_dtype_bytes(run->of->spec.dtype);
     double *x = doubles(count);
     char *host = malloc(count * bytes);
     if (!host)
         bench_die("out of memory");
-    gpu_download(host, (const char *)matrix.data + first * bytes, count * bytes);
+    gpu_download(host, (const char *)data + first * bytes, count * bytes);
     for (size_t i = 0; i < count; i++)
         x[i] = bench_load(run->of->spec.dtype, host, i);
     free(host);
@@ -174,12 +174,12 @@ static void rotate(const fa_cross_attention_spec *s, double *x, size_t columns, 
 }
 
 /* Keys (to be rotated) or values of one batch, [Tk, G * D]: from x_kv, whose rows repeat. */
-static double *repeated(const cross_run *run, fa_matrix w, size_t batch, bool rotated)
+static double *repeated(const cross_run *run, const void *w, size_t batch, bool rotated)
 {
     const fa_cross_attention_spec *s = &run->of->spec;
     const size_t n = run->columns_k, c = run->model_dim, keys = (size_t)s->seqlen_k;
     const size_t distinct = run->rows_k < DISTINCT ? run->rows_k : DISTINCT;
-    double *x = loaded(run, run->args[0].cross_attention.x_kv, 0, distinct * c);
+    double *x = loaded(run, run->args[0].cross_attention.x_kv.data, 0, distinct * c);
     double *weights = loaded(run, w, 0, n * c);
     double *once = projected(x, weights, distinct, n, c), *all = doubles(keys * n);
     for (size_t j = 0; j < keys; j++) {
@@ -204,12 +204,12 @@ static sample make_sample(const cross_run *run, size_t batch)
     const size_t of_batch = (size_t)run->of->spec.seqlen_k * run->columns_k;
     const size_t weights = run->columns_q * run->model_dim;
     return (sample){
-        .w_q = loaded(run, a->w_q, 0, weights),
-        .w_out = loaded(run, a->w_out, 0, weights),
-        .k = is_whole(run) ? repeated(run, a->w_k, batch, true)
-                           : loaded(run, a->k, batch * of_batch, of_batch),
-        .v = is_whole(run) ? repeated(run, a->w_v, batch, false)
-                           : loaded(run, a->v, batch * of_batch, of_batch),
+        .w_q = loaded(run, a->w_q.data, 0, weights),
+        .w_out = loaded(run, a->w_out.data, 0, weights),
+        .k = is_whole(run) ? repeated(run, a->w_k.data, batch, true)
+                           : loaded(run, a->k.data, batch * of_batch, of_batch),
+        .v = is_whole(run) ? repeated(run, a->w_v.data, batch, false)
+                           : loaded(run, a->v.data, batch * of_batch, of_batch),
     };
 }
 
@@ -242,7 +242,7 @@ static bool row_is_right(const cross_run *run, const sample *x, size_t batch, si
     const fa_cross_attention_args *a = &run->args[0].cross_attention;
     const size_t c = run->model_dim, dim = (size_t)s->head_dim;
     const size_t at = (batch * (size_t)s->seqlen_q + row) * c;
-    double *token = loaded(run, a->x_query, at, c), *have = loaded(run, a->out, at, c);
+    double *token = loaded(run, a->x_query.data, at, c), *have = loaded(run, a->out.data, at, c);
     double *q = projected(token, x->w_q, 1, run->columns_q, c), *heads = doubles(run->columns_q);
     double squares = 0, worst = 0;
     rotate(s, q, run->columns_q, row);

@@ -31,21 +31,19 @@ static void launch_bare(const bare_launch *bare, CUstream stream)
         bench_die("cuLaunchKernel failed with CUDA error %d", (int)result);
 }
 
-/* What fa_launch hands to the driver, read off a captured launch. The graph owns the parameters. */
-static bare_launch captured_launch(const fa_kernel *kernel, const fa_args *args, gpu_stream stream,
-                                   CUgraph *graph)
+#define MAX_STEPS 3
+
+/* What one fa_launch hands to the driver, one after the other. */
+typedef struct bare_launches {
+    bare_launch step[MAX_STEPS];
+    size_t count;
+    CUgraph graph; /* owns the parameters */
+} bare_launches;
+
+static bare_launch node_launch(CUgraphNode node)
 {
-    CUgraphNode node;
-    size_t count = 1;
     CUDA_KERNEL_NODE_PARAMS params;
     memset(&params, 0, sizeof params);
-    bench_driver_check(cu->capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                       "begin capture");
-    bench_check(fa_launch(kernel, args, stream), "fa_launch in a capture");
-    bench_driver_check(cu->capture_end(stream, graph), "end capture");
-    bench_driver_check(cu->graph_nodes(*graph, &node, &count), "cuGraphGetNodes");
-    if (count != 1)
-        bench_die("one fa_launch was captured as %zu nodes", count);
     bench_driver_check(cu->node_params(node, &params), "cuGraphKernelNodeGetParams");
     if (!params.func)
         bench_driver_check(cu->kernel_function(&params.func, params.kern), "cuKernelGetFunction");
@@ -60,34 +58,55 @@ static bare_launch captured_launch(const fa_kernel *kernel, const fa_args *args,
     };
 }
 
+/* Read off a captured launch. */
+static bare_launches captured_launches(const fa_kernel *kernel, const fa_args *args,
+                                       gpu_stream stream)
+{
+    CUgraphNode node[MAX_STEPS];
+    bare_launches bare = {.count = MAX_STEPS};
+    bench_driver_check(cu->capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                       "begin capture");
+    bench_check(fa_launch(kernel, args, stream), "fa_launch in a capture");
+    bench_driver_check(cu->capture_end(stream, &bare.graph), "end capture");
+    bench_driver_check(cu->graph_nodes(bare.graph, NULL, &bare.count), "cuGraphGetNodes");
+    if (bare.count < 1 || bare.count > MAX_STEPS)
+        bench_die("one fa_launch was captured as %zu nodes", bare.count);
+    bench_driver_check(cu->graph_nodes(bare.graph, node, &bare.count), "cuGraphGetNodes");
+    for (size_t i = 0; i < bare.count; i++)
+        bare.step[i] = node_launch(node[i]);
+    return bare;
+}
+
 /* --- launch --- */
 
-#define BATCH 500
+#define BATCH 500 /* of the driver's launches */
 #define MAX_REPEATS 1000
 
 typedef struct contest {
     const fa_kernel *kernel;
     const fa_args *args;
-    const bare_launch *bare;
+    const bare_launches *bare;
     gpu_stream stream;
 } contest;
 
 /* Nanoseconds of one launch in a batch that the device's queue takes without making anyone wait. */
 static double batch_ns(const contest *c, bool library)
 {
+    const int batch = BATCH / (int)c->bare->count;
     const double begin = bench_now_ns();
     if (library) {
-        for (int i = 0; i < BATCH; i++) {
+        for (int i = 0; i < batch; i++) {
             if (fa_launch(c->kernel, c->args, c->stream) != FA_OK)
                 bench_die("fa_launch: %s", fa_last_error());
         }
     } else {
-        for (int i = 0; i < BATCH; i++)
-            launch_bare(c->bare, c->stream);
+        for (int i = 0; i < batch; i++)
+            for (size_t k = 0; k < c->bare->count; k++)
+                launch_bare(&c->bare->step[k], c->stream);
     }
     const double end = bench_now_ns();
     gpu_synchronize(c->stream, NULL);
-    return (end - begin) / BATCH;
+    return (end - begin) / batch;
 }
 
 /* Batches alternate in the order bare, library, bare; library, bare, bare; ...: each kind is as
@@ -107,10 +126,10 @@ static void compare_launches(const char *bench, const contest *c, size_t repeats
     }
     char note[160];
     snprintf(note, sizeof note, "median of %zu batches of %d back-to-back launches, interleaved",
-             repeats, BATCH);
+             repeats, BATCH / (int)c->bare->count);
     bench_emit(bench, "fajit", "launch", bench_median(series[1], repeats), "ns", note);
     bench_emit(bench, "driver", "launch", bench_median(series[0], repeats), "ns",
-               "cuLaunchKernel of the same function, geometry and parameters");
+               "cuLaunchKernel of the same functions, geometry and parameters");
     bench_emit(bench, "fajit", "over_driver", bench_median(over, repeats), "ns",
                "median of the differences of neighbouring batches");
     bench_emit(bench, "driver", "over_driver", bench_median(noise, repeats), "ns",
@@ -127,11 +146,12 @@ static void launch_template(fa_context *ctx, gpu_stream stream, size_t repeats)
     bench_check(fa_compile(ctx, &spec, &kernel), "compile scale");
     fa_kernel_info_t info = {.size = sizeof info};
     bench_check(fa_kernel_info(kernel, &info), "fa_kernel_info");
-    const bare_launch bare = {
-        .function = bench_driver_load(cu, info.cubin, info.entry),
-        .grid = {args.tmpl.grid[0], args.tmpl.grid[1], args.tmpl.grid[2]},
-        .block = {args.tmpl.block[0], args.tmpl.block[1], args.tmpl.block[2]},
-        .params = scale.params,
+    const bare_launches bare = {
+        .step[0] = {.function = bench_driver_load(cu, info.cubin, info.entry),
+                    .grid = {args.tmpl.grid[0], args.tmpl.grid[1], args.tmpl.grid[2]},
+                    .block = {args.tmpl.block[0], args.tmpl.block[1], args.tmpl.block[2]},
+                    .params = scale.params},
+        .count = 1,
     };
     const contest c = {kernel, &args, &bare, stream};
     compare_launches("launch_template", &c, repeats);
@@ -141,30 +161,106 @@ static void launch_template(fa_context *ctx, gpu_stream stream, size_t repeats)
     bench_scale_end(&scale);
 }
 
-/* With all sizes in the args, so that every check of a rope launch takes place. */
+#define MAX_TENSORS 10
+#define TENSOR_BYTES (64 << 10) /* more than any here has */
+
+/* An operation with all sizes in the args, so that every check of a launch takes place. */
+typedef struct operation {
+    const char *name;
+    fa_spec spec;
+    fa_args args;
+    void **tensor[MAX_TENSORS]; /* members of the args, to be given memory */
+} operation;
+
+static void launch_operation(fa_context *ctx, operation *of, gpu_stream stream, size_t repeats)
+{
+    fa_kernel *kernel = NULL;
+    fa_args *args = &of->args;
+    bench_check(fa_compile(ctx, &of->spec, &kernel), of->name);
+    for (size_t i = 0; i < MAX_TENSORS && of->tensor[i]; i++) {
+        *of->tensor[i] = gpu_alloc(TENSOR_BYTES);
+        bench_fill_random(*of->tensor[i], FA_F32, TENSOR_BYTES / sizeof(float), i + 1);
+    }
+    bench_check(fa_workspace_size(kernel, args, &args->workspace_bytes), "fa_workspace_size");
+    args->workspace = args->workspace_bytes ? gpu_alloc(args->workspace_bytes) : NULL;
+    gpu_fill(args->workspace, 0, args->workspace_bytes);
+    const bare_launches bare = captured_launches(kernel, args, stream);
+    const contest c = {kernel, args, &bare, stream};
+    compare_launches(of->name, &c, repeats);
+
+    bench_driver_check(cu->graph_destroy(bare.graph), "cuGraphDestroy");
+    gpu_free(args->workspace);
+    for (size_t i = 0; i < MAX_TENSORS && of->tensor[i]; i++)
+        gpu_free(*of->tensor[i]);
+    fa_kernel_release(kernel);
+}
+
+static operation begin_operation(const char *name, fa_op op)
+{
+    operation of = {.name = name, .spec = FA_SPEC_INIT(op), .args = FA_ARGS_INIT(op)};
+    return of;
+}
+
 static void launch_rope(fa_context *ctx, gpu_stream stream, size_t repeats)
 {
-    fa_spec spec = FA_SPEC_INIT(FA_OP_ROPE);
-    spec.rope = (fa_rope_spec){.head_dim = 64};
-    fa_kernel *kernel = NULL;
-    bench_check(fa_compile(ctx, &spec, &kernel), "compile rope");
-    const size_t elements = 2 * 4 * 64;
-    fa_args args = FA_ARGS_INIT(FA_OP_ROPE);
-    args.rope = (fa_rope_args){.batch = 1, .heads_q = 2, .heads_k = 2, .seqlen = 4};
-    fa_tensor *tensors[] = {&args.rope.q, &args.rope.k, &args.rope.q_out, &args.rope.k_out};
-    for (size_t i = 0; i < 4; i++) {
-        tensors[i]->data = gpu_alloc(elements * sizeof(float));
-        bench_fill_random(tensors[i]->data, FA_F32, elements, i + 1);
-    }
-    CUgraph graph = NULL;
-    bare_launch bare = captured_launch(kernel, &args, stream, &graph);
-    const contest c = {kernel, &args, &bare, stream};
-    compare_launches("launch_rope", &c, repeats);
+    operation of = begin_operation("launch_rope", FA_OP_ROPE);
+    fa_rope_args *a = &of.args.rope;
+    of.spec.rope = (fa_rope_spec){.head_dim = 64};
+    *a = (fa_rope_args){.batch = 1, .heads_q = 2, .heads_k = 2, .seqlen = 4};
+    void **tensors[] = {&a->q.data, &a->k.data, &a->q_out.data, &a->k_out.data};
+    memcpy(of.tensor, tensors, sizeof tensors);
+    launch_operation(ctx, &of, stream, repeats);
+}
 
-    bench_driver_check(cu->graph_destroy(graph), "cuGraphDestroy");
-    for (size_t i = 0; i < 4; i++)
-        gpu_free(tensors[i]->data);
-    fa_kernel_release(kernel);
+static void launch_linear(fa_context *ctx, gpu_stream stream, size_t repeats)
+{
+    operation of = begin_operation("launch_linear", FA_OP_LINEAR);
+    fa_linear_args *a = &of.args.linear;
+    *a = (fa_linear_args){.m = 16, .n = 32, .k = 64};
+    void **tensors[] = {&a->x.data, &a->w.data, &a->y[0].data};
+    memcpy(of.tensor, tensors, sizeof tensors);
+    launch_operation(ctx, &of, stream, repeats);
+}
+
+static void launch_attention(fa_context *ctx, gpu_stream stream, size_t repeats)
+{
+    operation of = begin_operation("launch_attention", FA_OP_ATTENTION);
+    fa_attention_args *a = &of.args.attention;
+    of.spec.attention = (fa_attention_spec){.head_dim = 32};
+    *a =
+        (fa_attention_args){.batch = 1, .heads_q = 2, .heads_k = 2, .seqlen_q = 16, .seqlen_k = 32};
+    void **tensors[] = {&a->q.data, &a->k.data, &a->v.data, &a->out.data};
+    memcpy(of.tensor, tensors, sizeof tensors);
+    launch_operation(ctx, &of, stream, repeats);
+}
+
+static void launch_lowrank(fa_context *ctx, gpu_stream stream, size_t repeats)
+{
+    operation of = begin_operation("launch_lowrank_kv", FA_OP_LOWRANK_KV);
+    fa_lowrank_kv_args *a = &of.args.lowrank_kv;
+    of.spec.lowrank_kv =
+        (fa_lowrank_kv_spec){.plan = FA_LOWRANK_ONE_LAUNCH, .model_dim = 64, .rank = 16};
+    *a = (fa_lowrank_kv_args){.batch = 1, .seqlen = 16, .heads = 2, .head_dim = 32};
+    void **tensors[] = {&a->hidden.data, (void **)(uintptr_t)&a->w_down, &a->w_up_k.data,
+                        &a->w_up_v.data, &a->k_out.data};
+    memcpy(of.tensor, tensors, sizeof tensors);
+    launch_operation(ctx, &of, stream, repeats);
+}
+
+static void launch_cross(fa_context *ctx, gpu_stream stream, size_t repeats)
+{
+    operation of = begin_operation("launch_cross_attention", FA_OP_CROSS_ATTENTION);
+    fa_cross_attention_args *a = &of.args.cross_attention;
+    of.spec.cross_attention = (fa_cross_attention_spec){.plan = FA_CROSS_FEW_LAUNCHES,
+                                                        .rotation = FA_KV_ROTATE_INTERLEAVED,
+                                                        .heads_q = 2,
+                                                        .heads_k = 2,
+                                                        .head_dim = 32};
+    *a = (fa_cross_attention_args){.batch = 1, .seqlen_q = 16, .seqlen_k = 32, .model_dim = 64};
+    void **tensors[] = {&a->x_query.data, &a->x_kv.data,  &a->w_q.data, &a->w_k.data,
+                        &a->w_v.data,     &a->w_out.data, &a->out.data};
+    memcpy(of.tensor, tensors, sizeof tensors);
+    launch_operation(ctx, &of, stream, repeats);
 }
 
 static int run_launch(bool quick)
@@ -180,6 +276,10 @@ static int run_launch(bool quick)
     gpu_stream stream = gpu_stream_create();
     launch_template(ctx, stream, quick ? 60 : 400);
     launch_rope(ctx, stream, quick ? 60 : 400);
+    launch_linear(ctx, stream, quick ? 60 : 400);
+    launch_attention(ctx, stream, quick ? 60 : 400);
+    launch_lowrank(ctx, stream, quick ? 60 : 400);
+    launch_cross(ctx, stream, quick ? 60 : 400);
     gpu_stream_destroy(stream);
     fa_context_destroy(ctx);
     return 0;

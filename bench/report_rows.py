@@ -330,7 +330,7 @@ SECTIONS = [
     (
         "Launch",
         "Host time of a launch above the driver's own cuLaunchKernel with the same function "
-        "and parameters, back to back.",
+        "and parameters, back to back; of cross_attention above three of them.",
         [
             Row(
                 "template, 4 parameters",
@@ -341,7 +341,22 @@ SECTIONS = [
                 peers=[("launch_template", "launch")],
                 less_driver=True,
             ),
-            Row("rope, all sizes dynamic", "launch_rope", "<= 150 ns", 150, metric="over_driver"),
+            *(
+                Row(
+                    f"{operation}, all sizes dynamic",
+                    f"launch_{operation}",
+                    "<= 150 ns",
+                    150,
+                    metric="over_driver",
+                )
+                for operation in (
+                    "rope",
+                    "linear",
+                    "attention",
+                    "lowrank_kv",
+                    "cross_attention",
+                )
+            ),
         ],
     ),
     (
