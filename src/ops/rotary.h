@@ -43,8 +43,8 @@ static inline bool fa__rotary_waits(const fa_rope_scaling *s, int32_t rotary_dim
 fa__rotary_rule fa__rotary_rule_make(double base, const fa_rope_scaling *s, int64_t rotary_dim,
                                      int64_t sequence_length);
 
-/* The dims of a launch, against each other and
- * head_dim's limit. FA_ERR_LIMIT, FA_ERR_ROTARY_DIM. */
+/* The dims of a launch, against each other and head_dim's limit.
+ * FA_ERR_LIMIT, FA_ERR_ROTARY_DIM. */
 fa_status fa__rotary_check_dims(const char *op, const fa_rope_scaling *s, int64_t head_dim,
                                 int64_t rotary_dim, int32_t head_dim_limit);
 /* The length that DYNAMIC_NTK scales for; 0 with any other kind. FA_ERR_SIZE, FA_ERR_BAKED. */

@@ -10,8 +10,8 @@
 
 fa_status fa__size_refuse(const char *op, const char *name, int32_t baked, int32_t given);
 
-/* A size of a launch: the baked one, else the given
- * one, fa_OP_args.NAME. FA_ERR_SIZE, FA_ERR_BAKED. */
+/* A size of a launch: the baked one, else the given one, fa_OP_args.NAME.
+ * FA_ERR_SIZE, FA_ERR_BAKED. */
 static inline fa_status fa__size_resolve(const char *op, const char *name, int32_t baked,
                                          int32_t given, int64_t *size)
 {
@@ -55,8 +55,8 @@ fa_status fa__cache_size_check(const char *op, const char *name, int64_t value);
 /* Tokens that have a slot, of `tokens`: fa_OP_args.slot_count, 0: all. FA_ERR_SIZE. */
 fa_status fa__slot_count_resolve(const char *op, int64_t given, int64_t tokens, int64_t *count);
 
-/* args->workspace, of which a launch needs `bytes`: any
- * if 0. FA_ERR_WORKSPACE, FA_ERR_MISALIGNED. */
+/* args->workspace, of which a launch needs `bytes`: any if 0.
+ * FA_ERR_WORKSPACE, FA_ERR_MISALIGNED. */
 fa_status fa__workspace_check(const char *op, const fa_args *args, size_t bytes);
 
 #endif
