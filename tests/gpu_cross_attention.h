@@ -52,49 +52,13 @@ static inline void make_cross(gpu_case *g, fa_cross_attention_spec cross,
              a->model_dim);
 }
 
-/* Gives the case a workspace of just the size that it asks for, between red zones, zero before the
- * first launch. */
-static inline void give_zoned_workspace(gpu_case *g, const fa_kernel *kernel)
-{
-    size_t bytes = 0;
-    OK(fa_workspace_size(kernel, &g->c.args, &bytes));
-    if (!bytes)
-        return;
-    unsigned char *memory = gpu_alloc(bytes + 2 * CASE_ZONE);
-    gpu_fill(memory, CASE_ZONE_BYTE, bytes + 2 * CASE_ZONE);
-    gpu_fill(memory + CASE_ZONE, 0, bytes);
-    g->workspace = memory;
-    g->c.args.workspace = memory + CASE_ZONE;
-    g->c.args.workspace_bytes = bytes;
-}
-
-static inline void check_workspace_zones(const gpu_case *g)
-{
-    unsigned char zone[CASE_ZONE];
-    for (int end = 0; end < 2 && g->workspace; end++) {
-        const size_t offset = end ? CASE_ZONE + g->c.args.workspace_bytes : 0;
-        gpu_download(zone, (unsigned char *)g->workspace + offset, CASE_ZONE);
-        for (size_t i = 0; i < CASE_ZONE; i++)
-            cr_assert_eq(zone[i], CASE_ZONE_BYTE, "%s: red zone of the workspace", g->shape);
-    }
-}
-
-/* Uploads, launches and checks a case; the workspace stays as the launch leaves it. */
-static inline void run_cross_case(gpu_case *g, const fa_kernel *kernel)
-{
-    if (!g->workspace)
-        give_zoned_workspace(g, kernel);
-    gpu_case_run(g, kernel);
-    check_workspace_zones(g);
-}
-
 /* Everything at once, with a kernel that is there. */
 static inline void run_cross(const fa_kernel *kernel, fa_cross_attention_spec cross,
                              fa_cross_attention_spec sizes, const int64_t *extra, uint64_t seed)
 {
     gpu_case g;
     make_cross(&g, cross, sizes, extra, seed);
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
 }
 

@@ -21,7 +21,7 @@ static void run_canonical(fa_context *ctx, fa_cross_plan plan, uint64_t seeds)
             gpu_case g;
             make_cross(&g, canonical, canonical, extra, seed);
             cr_assert(g.c.atol <= 1e-5 && g.c.rtol <= 1e-5);
-            run_cross_case(&g, kernel);
+            gpu_case_run(&g, kernel);
             gpu_case_free(&g);
         }
     fa_kernel_release(kernel);
@@ -60,7 +60,7 @@ static void run_golden(fa_context *ctx, fa_kv_rotation rotation, fa_cross_plan p
     oracle_tensor *out = tensor_of(&g, "out");
     free(out->expected);
     out->expected = golden_cross_read(&g.c);
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
 }
@@ -193,17 +193,17 @@ static void run_forms(fa_context *ctx, fa_cross_attention_spec whole, fa_cross_a
         make_cross(&g[form], spec[form], sizes, shifted, 7);
     }
     gpu_case *all = &g[FA_CROSS_WHOLE], *keys = &g[FA_CROSS_KEYS], *queries = &g[FA_CROSS_QUERIES];
-    run_cross_case(all, kernel[FA_CROSS_WHOLE]);
+    gpu_case_run(all, kernel[FA_CROSS_WHOLE]);
     for (size_t i = 0; i < COUNT(of_keys); i++)
         share(keys, of_keys[i], all, of_keys[i]);
     oracle_cross_attention_expect(&keys->c);
-    run_cross_case(keys, kernel[FA_CROSS_KEYS]);
+    gpu_case_run(keys, kernel[FA_CROSS_KEYS]);
     for (size_t i = 0; i < COUNT(of_queries); i++)
         share(queries, of_queries[i], all, of_queries[i]);
     share(queries, "k", keys, "k");
     share(queries, "v", keys, "v");
     oracle_cross_attention_expect(&queries->c);
-    run_cross_case(queries, kernel[FA_CROSS_QUERIES]);
+    gpu_case_run(queries, kernel[FA_CROSS_QUERIES]);
     const oracle_verdict v =
         oracle_compare(&all->c, tensor_of(all, "out"), gpu_case_result(queries, "out"));
     cr_expect_eq(v.bad, 0u, "%zu of the whole's elements are others", v.bad);

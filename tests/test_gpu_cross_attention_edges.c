@@ -160,7 +160,7 @@ static void run_dead_rows(fa_context *ctx, fa_cross_attention_spec spec, int seq
     fa_kernel *kernel = compile_cross(ctx, spec);
     gpu_case g;
     make_cross(&g, spec, cross_sized(spec, 1, seqlen_q, seqlen_k, 40), NULL, 1);
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     expect_bias(&g, dead);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
@@ -191,7 +191,7 @@ Test(gpu_cross_attention_edges, K50_K53_no_keys)
         fa_kernel *kernel = compile_cross(ctx, specs[i]);
         gpu_case g;
         make_cross(&g, specs[i], cross_sized(specs[i], 2, 70, 0, 40), NULL, 1);
-        give_zoned_workspace(&g, kernel);
+        gpu_case_give_workspace(&g, kernel);
         gpu_case_upload(&g);
         fa_cross_attention_args *a = &g.c.args.cross_attention;
         a->x_kv.data = a->w_k.data = a->w_v.data = a->k.data = a->v.data = NULL;
@@ -237,7 +237,7 @@ Test(gpu_cross_attention_edges, scores_of_a_thousand)
         gpu_case g;
         make_cross(&g, cross_dynamic[i], cross_sized(cross_dynamic[i], 1, 65, 129, 64), steep, 1);
         cr_assert_gt(g.c.atol, 1e-4, "scores are large");
-        run_cross_case(&g, kernel);
+        gpu_case_run(&g, kernel);
         gpu_case_free(&g);
         fa_kernel_release(kernel);
     }
@@ -281,7 +281,7 @@ Test(gpu_cross_attention_edges, exact_scores_of_a_thousand)
     oracle_cross_attention_expect(&g.c);
     cr_assert_gt(g.c.atol, 1e-4, "scores are large");
     g.c.atol = 1e-5;
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -299,7 +299,7 @@ Test(gpu_cross_attention_edges, queries_outside_the_tables_give_nan)
     make_cross(&g, spec, cross_sized(spec, 1, 5, 19, 40), few_rows, 1);
     for (int i = 3 * 40; i < 5 * 40; i++)
         tensor_of(&g, "out")->expected[i] = (double)NAN;
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
     close_device(&f, ctx);
@@ -323,7 +323,7 @@ Test(gpu_cross_attention_edges, large_K12_last_batch)
     fa_kernel *kernel = compile_cross(ctx, spec);
     gpu_case g;
     make_cross(&g, spec, cross_sized(spec, 1, T, T, C), NULL, 1);
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     fa_args args = g.c.args;
     fa_cross_attention_args *a = &args.cross_attention;
     char *x_query = gpu_alloc(bytes), *x_kv = gpu_alloc(bytes), *out = gpu_alloc(bytes);

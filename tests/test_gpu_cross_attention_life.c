@@ -45,7 +45,7 @@ Test(gpu_cross_attention_life, a_workspace_that_is_too_small_is_refused)
     fa_kernel *kernel = compile_cross(ctx, cross_dynamic[0]);
     gpu_case g;
     make_cross(&g, cross_dynamic[0], sized(0, 1, 5, 9), NULL, 1);
-    give_zoned_workspace(&g, kernel);
+    gpu_case_give_workspace(&g, kernel);
     gpu_case_upload(&g);
     g.c.args.workspace_bytes--;
     REFUSED(fa_launch(kernel, &g.c.args, NULL), FA_ERR_WORKSPACE, "fa_workspace_size");
@@ -67,7 +67,7 @@ static void run_repeated(fa_context *ctx, fa_cross_attention_spec spec,
     gpu_stream stream = gpu_stream_create();
     gpu_case g;
     make_cross(&g, spec, sizes, NULL, 1);
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     const size_t bytes = tensor_of(&g, "out")->bytes;
     void *first = keep_result(&g, "out");
     gpu_case_upload(&g);
@@ -89,7 +89,6 @@ static void run_repeated(fa_context *ctx, fa_cross_attention_spec spec,
         gpu_case_check(&g, kernel);
         cr_expect_arr_eq(gpu_case_result(&g, "out"), first, bytes, "replay %d", i);
     }
-    check_workspace_zones(&g);
     free(first);
     gpu_graph_destroy(graph);
     gpu_stream_destroy(stream);
@@ -139,7 +138,7 @@ static void run_alone(fa_context *ctx, fa_cross_attention_spec spec)
     fa_kernel *kernel = compile_cross(ctx, spec);
     gpu_case many;
     make_cross(&many, spec, cross_sized(spec, BATCHES, 21, 70, 40), NULL, 1);
-    run_cross_case(&many, kernel);
+    gpu_case_run(&many, kernel);
     for (size_t b = 0; b < BATCHES; b++) {
         gpu_case one;
         make_cross(&one, spec, cross_sized(spec, 1, 21, 70, 40), NULL, 2);
@@ -148,7 +147,7 @@ static void run_alone(fa_context *ctx, fa_cross_attention_spec spec)
         take_batch(&one, &many, "x_query", b, BATCHES);
         take_batch(&one, &many, "x_kv", b, BATCHES);
         oracle_cross_attention_expect(&one.c);
-        run_cross_case(&one, kernel);
+        gpu_case_run(&one, kernel);
         const size_t bytes = tensor_of(&one, "out")->bytes;
         cr_expect_arr_eq(gpu_case_result(&one, "out"),
                          (const char *)gpu_case_result(&many, "out") + b * bytes, bytes,

@@ -24,7 +24,7 @@ static void run_places(fa_context *ctx, fa_cross_attention_spec spec)
     for (size_t i = 0; i < 3 * tensors; i++) {
         make_cross(&g, spec, sizes, NULL, 1);
         g.shift[i / 3] = 1 + (int)(i % 3);
-        run_cross_case(&g, kernel);
+        gpu_case_run(&g, kernel);
         gpu_case_free(&g);
     }
     fa_kernel_release(kernel);
@@ -147,7 +147,7 @@ static void run_one_source(fa_context *ctx, fa_cross_attention_spec spec, int se
     oracle_cross_attention_expect(&g.c);
     memset((char *)x_kv->host + bytes, 0xff, 2 * bytes); /* NaN, which nothing may read */
     g.c.args.cross_attention.x_kv.stride_token = DIM;
-    run_cross_case(&g, kernel);
+    gpu_case_run(&g, kernel);
     gpu_case_free(&g);
     fa_kernel_release(kernel);
 }

@@ -69,8 +69,7 @@ Test(gpu_linear_halves, rows_of_any_size)
         x[i] = (float)(x[i] * of_x[i / K]);
     for (int i = 0; i < N * K; i++)
         w[i] = (float)(w[i] * of_w[i / K]);
-    for (int k = 0; k < K;
-         k++) /* whose products are in range with no row of w but the small ones */
+    for (int k = 0; k < K; k++) /* in range with no row of w but the small ones */
         x[11 * K + k] *= k ? 0x1p-32f : 1;
     w[0] = w[K] = 0;
     gpu_case_upload(&g);

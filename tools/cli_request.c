@@ -177,8 +177,8 @@ static void fill_sizes(cli_request *r, bool (*uses)(const fa_spec *spec, const c
     }
 }
 
-/* What shares the size that a launch gives for a dimension, or NULL:
- * head_dim_v that of head_dim. */
+/* What shares the size that a launch gives for a dimension, as head_dim_v does with head_dim; or
+ * NULL. */
 static int32_t *tied_to(cli_request *r, const fa_param_info *p)
 {
     size_t v = strcmp(p->name, "head_dim") == 0 ? find_param(&r->info, "head_dim_v") : SIZE_MAX;

@@ -1,6 +1,5 @@
 /* Cases of attention: tensors, sizes and gates for the reference in attention.c. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention_sizes.h"
@@ -37,14 +36,6 @@ static int64_t pad_strides(const oracle_case *c, fa_tensor *t, int64_t heads, in
     return (batch - 1) * l.batch + (heads - 1) * l.head + (tokens - 1) * l.token + inner;
 }
 
-static void add_output(oracle_case *c, const char *name, fa_dtype dtype, int64_t count)
-{
-    oracle_tensor *t = oracle_add_tensor(c, name, dtype, count);
-    t->output = true;
-    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
-    t->untouched = calloc(t->count ? t->count : 1, sizeof *t->untouched);
-}
-
 /* Numbered by element, not by place in memory. */
 static void add_input(oracle_case *c, const char *name, fa_tensor *view, int64_t heads,
                       int64_t tokens, int64_t dim, int64_t pad, uint64_t seed, double magnitude)
@@ -76,7 +67,8 @@ static void add_tensors(oracle_case *c, const int64_t *extra)
     add_input(c, "q", &a->q, a->heads_q, a->seqlen_q, s->head_dim, pad, c->seed, magnitude);
     add_input(c, "k", &a->k, a->heads_k, a->seqlen_k, s->head_dim, pad, c->seed + 1, magnitude);
     add_input(c, "v", &a->v, a->heads_k, a->seqlen_k, dim_v, pad, c->seed + 2, 1);
-    add_output(c, "out", s->dtype, pad_strides(c, &a->out, a->heads_q, a->seqlen_q, dim_v, pad));
+    oracle_add_output(c, "out", s->dtype,
+                      pad_strides(c, &a->out, a->heads_q, a->seqlen_q, dim_v, pad));
     if (!s->lse)
         return;
     if (pad) {
@@ -84,8 +76,8 @@ static void add_tensors(oracle_case *c, const int64_t *extra)
         a->lse_stride_batch = a->lse_stride_head * a->heads_q + pad;
     }
     const lattice l = lse_strides(c);
-    add_output(c, "lse", FA_F32,
-               (a->batch - 1) * l.batch + (a->heads_q - 1) * l.head + a->seqlen_q);
+    oracle_add_output(c, "lse", FA_F32,
+                      (a->batch - 1) * l.batch + (a->heads_q - 1) * l.head + a->seqlen_q);
 }
 
 static void count_work(oracle_case *c)

@@ -66,8 +66,6 @@ void oracle_turn_row(oracle_case *c, const oracle_turn *by, int64_t position, do
 
 /* --- making a case (cache_case.c) --- */
 
-/* Memory for an output that keeps, bit for bit, what it does not get. */
-void oracle_keep_output(oracle_tensor *t);
 /* Before the reference: nothing was written yet. */
 void oracle_keep_all(oracle_case *c);
 

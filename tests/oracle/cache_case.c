@@ -9,14 +9,6 @@
 
 /* --- outputs --- */
 
-void oracle_keep_output(oracle_tensor *t)
-{
-    t->output = true;
-    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
-    t->exact = calloc(t->count ? t->count : 1, sizeof *t->exact);
-    t->stored = calloc(t->bytes ? t->bytes : 1, 1);
-}
-
 void oracle_keep_all(oracle_case *c)
 {
     for (size_t i = 0; i < c->tensor_count; i++) {

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GAP 0xff /* NaN in every data type, where nothing may be read */
@@ -45,14 +44,6 @@ static void add_input(oracle_case *c, const char *name, placing at, int64_t coun
                                  : (double)oracle_uniform(seed, (uint64_t)i, -size, size);
         oracle_store(dtype, (char *)t->host + place * oracle_element_bytes(dtype), &value, 1);
     }
-}
-
-static void add_output(oracle_case *c, const char *name, int64_t count)
-{
-    oracle_tensor *t = oracle_add_tensor(c, name, spec_of(c)->dtype, count);
-    t->output = true;
-    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
-    t->untouched = calloc(t->count ? t->count : 1, sizeof *t->untouched);
 }
 
 static void add_rows(oracle_case *c, const char *name, fa_matrix *x, int64_t rows, int64_t columns,
@@ -110,7 +101,7 @@ static void add_query_tensors(oracle_case *c, const int64_t *extra)
         add_bias(c, "b_q", columns_q(c));
     if (s->bias_out)
         add_bias(c, "b_out", a->model_dim);
-    add_output(c, "out", pad_tokens(c, &a->out, a->seqlen_q, pad));
+    oracle_add_output(c, "out", spec_of(c)->dtype, pad_tokens(c, &a->out, a->seqlen_q, pad));
 }
 
 static void add_key_tensors(oracle_case *c, const int64_t *extra)
@@ -141,8 +132,8 @@ static void add_kept(oracle_case *c, const int64_t *extra)
     const double size = (double)extra[ORACLE_CROSS_MAGNITUDE] / sqrt(3);
     const int64_t of_k = pad_kept(c, &a->k, extra), of_v = pad_kept(c, &a->v, extra);
     if (spec_of(c)->form == FA_CROSS_KEYS) {
-        add_output(c, "k", of_k);
-        add_output(c, "v", of_v);
+        oracle_add_output(c, "k", spec_of(c)->dtype, of_k);
+        oracle_add_output(c, "v", spec_of(c)->dtype, of_v);
     }
     if (spec_of(c)->form == FA_CROSS_QUERIES) {
         add_input(c, "k", kept_placed(c, &a->k), of_k, rows, columns, NORMAL,

@@ -209,14 +209,6 @@ static oracle_tensor *add_matrix(oracle_case *c, const char *name, fa_matrix *x,
     return fp8 ? oracle_add_e4m3(c, name, count) : oracle_add_tensor(c, name, dtype, count);
 }
 
-static void make_output(oracle_tensor *t)
-{
-    t->output = true;
-    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
-    t->exact = calloc(t->count ? t->count : 1, sizeof *t->exact);
-    t->stored = calloc(t->bytes ? t->bytes : 1, 1);
-}
-
 static void add_indices(oracle_case *c, const char *name, fa_index type,
                         int64_t (*value)(int64_t, int64_t, bool), int64_t of, bool spoilt)
 {
@@ -263,12 +255,13 @@ static void add_outputs(oracle_case *c, int64_t pad)
 {
     fa_linear_args *a = &c->args.linear;
     for (int i = 0; i < outputs_of(c); i++)
-        make_output(add_matrix(c, output_names[i], &a->y[i], output_dtype(c), false,
-                               rows_of_outputs(c), begin_of(c, i + 1) - begin_of(c, i), pad));
+        oracle_keep_output(add_matrix(c, output_names[i], &a->y[i], output_dtype(c), false,
+                                      rows_of_outputs(c), begin_of(c, i + 1) - begin_of(c, i),
+                                      pad));
     if (!spec_of(c)->mapped_rows)
         return;
     oracle_tensor *errors = oracle_add_tensor(c, "errors", FA_F32, 1);
-    make_output(errors);
+    oracle_keep_output(errors);
     if (errors->host)
         memset(errors->host, 0, 4);
 }

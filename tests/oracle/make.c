@@ -38,6 +38,22 @@ oracle_tensor *oracle_add_indices(oracle_case *c, const char *name, fa_index typ
     return t;
 }
 
+void oracle_add_output(oracle_case *c, const char *name, fa_dtype dtype, int64_t count)
+{
+    oracle_tensor *t = oracle_add_tensor(c, name, dtype, count);
+    t->output = true;
+    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
+    t->untouched = calloc(t->count ? t->count : 1, sizeof *t->untouched);
+}
+
+void oracle_keep_output(oracle_tensor *t)
+{
+    t->output = true;
+    t->expected = calloc(t->count ? t->count : 1, sizeof *t->expected);
+    t->exact = calloc(t->count ? t->count : 1, sizeof *t->exact);
+    t->stored = calloc(t->bytes ? t->bytes : 1, 1);
+}
+
 bool oracle_has_memory(const oracle_case *c)
 {
     for (size_t i = 0; i < c->tensor_count; i++) {

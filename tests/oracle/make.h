@@ -9,6 +9,11 @@ oracle_tensor *oracle_add_tensor(oracle_case *c, const char *name, fa_dtype dtyp
 oracle_tensor *oracle_add_e4m3(oracle_case *c, const char *name, int64_t count);
 oracle_tensor *oracle_add_indices(oracle_case *c, const char *name, fa_index type, int64_t count);
 
+/* A further tensor that is written, and poison where it is not. */
+void oracle_add_output(oracle_case *c, const char *name, fa_dtype dtype, int64_t count);
+/* Makes a tensor an output that keeps, bit for bit, what it does not get. */
+void oracle_keep_output(oracle_tensor *t);
+
 /* Whether every tensor got its memory; an output's `expected` and one of `untouched` and `exact`
  * count. */
 bool oracle_has_memory(const oracle_case *c);
