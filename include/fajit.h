@@ -721,7 +721,7 @@ typedef struct fa_linear_spec {
      * m dynamic, for many rows, with tile_m = 16 for few. tile_m and tile_n are those of one line of
      * the table. */
     int32_t tile_m, tile_n;
-    int32_t stages; /* tiles of k in shared memory, 2 to 16 */
+    int32_t stages; /* tiles of k in shared memory at most, 2 to 16 */
     int32_t splits; /* blocks that share the sums of a tile, 1 to 64; 0: chosen at launch */
     double base;
     fa_rope_scaling scaling;

@@ -14,6 +14,7 @@ __device__ __forceinline__ int thread_index_anew()
 #else
     int x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    __builtin_assume(x >= 0 && x < 1024); // divisions by powers of two are shifts
     return x;
 #endif
 }

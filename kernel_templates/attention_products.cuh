@@ -12,6 +12,7 @@
 #include "fajit/ldmatrix.cuh"
 #include "fajit/multiply.cuh"
 #include "fajit/row_tile.cuh"
+#include "fajit/shared.cuh"
 
 namespace fajit {
 
@@ -23,14 +24,18 @@ template <class S> struct attention_scores {
     using of_query = tile_offset<typename S::query_tile>;
     using of_key = tile_offset<typename S::key_tile>;
     using left_factors = typename product::a[S::ROW_TILES];
+    // Unrolled, steps have constants instead of addresses. Of long rows in float32 the compiler then
+    // has more loads on their way than registers.
+    static constexpr int UNROLL = S::DIM > 128 && sizeof(Element) == 4 ? 1 : 8;
 
     // One ldmatrix gives the left factor of a row tile: two chunks of each of its rows.
     static __device__ __forceinline__ void load_queries(const Element *step, left_factors &a)
     {
+        const shared_place first(step);
 #pragma unroll
         for (int i = 0; i < S::ROW_TILES; i++) {
             step_a<Element> x[1];
-            ldmatrix(x[0].word, step + 16 * i * of_query::row_elements);
+            ldmatrix(x[0].word, first.behind(16 * i * S::query_tile::row_bytes));
             a[i] = product::prepare(x);
         }
     }
@@ -48,15 +53,15 @@ template <class S> struct attention_scores {
 #pragma unroll
             for (int n = 0; n < S::KEY_FRAGMENTS; n++)
                 s[i][n] = fragment_c<float>{};
-#pragma unroll(S::DIM > 128 && sizeof(Element) == 4 ? 1 : 2)
+#pragma unroll(UNROLL)
         for (int step = 0; step < S::DIM / S::K; step++) {
             left_factors a;
             load_queries(S::elements(q) + of_query::behind(q_at, 2 * step), a);
+            const shared_place first(S::elements(k) + of_key::behind(k_at, 2 * step));
 #pragma unroll
             for (int n = 0; n < S::KEY_FRAGMENTS; n += 2) {
                 unsigned x[4];
-                ldmatrix(x, S::elements(k) + of_key::behind(k_at, 2 * step) +
-                                8 * n * of_key::row_elements);
+                ldmatrix(x, first.behind(8 * n * S::key_tile::row_bytes));
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const step_b<Element> y[1] = {{{x[2 * e], x[2 * e + 1]}}};

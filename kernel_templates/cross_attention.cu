@@ -45,7 +45,8 @@ inline constexpr int BATCH = 0, SEQLEN_Q = 0, SEQLEN_K = 0, ROTATION = 2, ROTARY
 inline constexpr int MIN_BLOCKS = 0, PARAM_BYTES = 1576;
 inline constexpr bool BIAS = false, BIAS_OUT = false, ONE_LAUNCH = false;
 inline constexpr double SCALE = 0.1767766952966369;
-inline constexpr linear_step PROJECT = {0, 64, 64, 2, 2, 2, 1, 4, 32768}, OUTPUT = PROJECT;
+inline constexpr linear_step PROJECT = {0, 64, 64, 2, 2, 2, 1, 4, 40960},
+                             OUTPUT = {0, 64, 64, 2, 2, 2, 1, 4, 32768};
 inline constexpr attention_step ATTEND = {4, 1, 1, 32, 1, 16, 16, 1, 16384};
 inline constexpr int ANGLES = fajit::ANGLES_COMPUTED, SCALING = 0;
 inline constexpr double ATTENTION_FACTOR = 1;
@@ -115,6 +116,9 @@ struct attend_constants {
 using projection = fajit::linear_block<project_constants>;
 using attention = fajit::attention_block<attend_constants>;
 using output = fajit::linear_block<output_constants>;
+static_assert(PROJECT.shared_bytes == projection::SHARED_BYTES &&
+                  OUTPUT.shared_bytes == output::SHARED_BYTES,
+              "host and kernel disagree about shared memory");
 
 inline constexpr int GROUPS = 3; // q, k, v
 
@@ -138,7 +142,7 @@ __device__ __forceinline__ void run_block(const params &p, int at, unsigned char
     if constexpr (STEP == PROJECT_STEP) {
         const int group = at >= p.tiles_before[2] ? 2 : at >= p.tiles_before[1] ? 1 : 0;
         const int tile = at - p.tiles_before[group];
-        if constexpr (PROJECT.tile_m * PROJECT.tile_n <= 64 * 64) {
+        if constexpr (projection::shape::IS_SMALL) {
             const projection::params mine = p.project[group]; // all fields are loaded at once
             projection::run(mine, tile, 0, shared);
         } else { // no registers for them

@@ -2,8 +2,9 @@
 //
 // Lane l holds of each matrix, in one register, elements 2 (l % 4) (low half) and 2 (l % 4) + 1 of
 // row l / 4. Row r of matrix m is the 16 bytes at the address that lane 8 m + r gives, a multiple
-// of 16. All 32 lanes call these together, and on sm_75 every lane gives a valid address, however
-// few matrices there are. They order nothing: what other lanes wrote needs a barrier or __syncwarp.
+// of 16: a pointer, or for ldmatrix what shared_place::behind returns. All 32 lanes call these
+// together, and on sm_75 every lane gives a valid address, however few matrices there are. They
+// order nothing: what other lanes wrote needs a barrier or __syncwarp.
 #ifndef FAJIT_LDMATRIX_CUH
 #define FAJIT_LDMATRIX_CUH
 
@@ -33,11 +34,10 @@ namespace fajit {
 #else
 #define FAJIT_LDMATRIX(NAME, TRANSPOSED)                                                           \
     template <int COUNT>                                                                           \
-    __device__ __forceinline__ void NAME(unsigned(&to)[COUNT], const void *row,                    \
+    __device__ __forceinline__ void NAME(unsigned(&to)[COUNT], unsigned address,                   \
                                          place = place::here())                                    \
     {                                                                                              \
         static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "1, 2 or 4 matrices");               \
-        const unsigned address = shared_address(row);                                              \
         if constexpr (COUNT == 1)                                                                  \
             asm volatile("ldmatrix.sync.aligned.m8n8.x1" TRANSPOSED ".shared.b16 {%0}, [%1];"      \
                          : "=r"(to[0])                                                             \
@@ -54,6 +54,12 @@ namespace fajit {
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])                      \
                          : "r"(address)                                                            \
                          : "memory");                                                              \
+    }                                                                                              \
+    template <int COUNT>                                                                           \
+    __device__ __forceinline__ void NAME(unsigned(&to)[COUNT], const void *row,                    \
+                                         place at = place::here())                                 \
+    {                                                                                              \
+        NAME(to, shared_address(row), at);                                                         \
     }
 #define FAJIT_STMATRIX(NAME, TRANSPOSED)                                                           \
     template <int COUNT>                                                                           \

@@ -20,7 +20,7 @@
 //     M, N, K            int           1 and up; 0: given at launch
 //     TILE_M, TILE_N     int           of a block; multiples of 16 WARPS_M and 16 WARPS_N. FMA:
 //                                      multiples of the 2^i threads they are spread over
-//     STAGES             int           tiles of 128 bytes of k in shared memory, 2 and up
+//     STAGES             int           tiles of 128 bytes of k in shared memory at most, 2 and up
 //     WARPS_M, WARPS_N   int           that share a tile
 //     WARPS_K            int           1, 2 or 4 groups of these that share its k (not FMA)
 //     VECTOR_WIDTH       int           power of two, at most 16 bytes of Output; elements of a
@@ -103,7 +103,7 @@ struct constants {
 using linear = fajit::linear_block<constants>;
 static_assert(sizeof(linear::params) == PARAM_BYTES,
               "host and kernel disagree about the parameters");
-static_assert(SHARED_BYTES >= linear::SHARED_BYTES, "host and kernel disagree about shared memory");
+static_assert(SHARED_BYTES == linear::SHARED_BYTES, "host and kernel disagree about shared memory");
 
 inline constexpr int LEAST_BLOCKS = fajit::linear_least_blocks(TILE_M * TILE_N, linear::THREADS);
 

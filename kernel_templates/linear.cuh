@@ -8,9 +8,9 @@
 //     WAIT               int: what the block does about the kernel before it in the stream, which
 //                        may have written what is read here, or read what is written.
 //                        LINEAR_WAITS: waits for its end, and then lets the successor start, as
-//                        late as that can be: just before the first loads; LINEAR_WAITS_FOR_X: the
-//                        same, but loads the first tiles of w before: they are older than that
-//                        kernel; LINEAR_WAITS_NOT
+//                        late as that can be: just before the first loads, or before it reads
+//                        positions; LINEAR_WAITS_FOR_X: the same, but loads the first tiles of w
+//                        before: they are older than that kernel; LINEAR_WAITS_NOT
 //     WEIGHTS_BY_K       bool: w is [k, n], in 16 or 32 bits, and columns of w may lie apart in
 //                        groups, as heads do: Jumps has w_jumps
 //     X_JUMPS            bool: rows of x may lie apart in groups, as batches do: Jumps has x_jumps
@@ -19,14 +19,15 @@
 //
 // and, unless another Finish is given to run, those of its finishing.
 //
-// The block lays 128 bytes of k of its rows of x and w into shared memory, STAGES deep, and
-// multiplies. Its sums then go through shared memory, so that each thread finishes and stores
+// The block lays 128 bytes of k of its rows of x and w into shared memory, up to STAGES deep,
+// and multiplies. Its sums then go through shared memory, so that each thread finishes and stores
 // neighbours.
 #ifndef FAJIT_LINEAR_CUH
 #define FAJIT_LINEAR_CUH
 
 #include "fajit/anew.cuh"
 #include "fajit/dtype.cuh"
+#include "fajit/linear_angles.cuh"
 #include "fajit/linear_finish.cuh"
 #include "fajit/linear_multiply.cuh"
 #include "fajit/linear_parts_multiply.cuh"
@@ -199,10 +200,10 @@ __host__ __device__ constexpr int linear_least_blocks(int sums, int threads)
 // The same of a product that is a step of cross_attention. Tiles of 32 x 64 are small there, too:
 // three blocks of 128 threads, as many as one launch of all steps holds, leave 168 registers, and
 // projections take most of them. Of larger tiles ptxas is told nothing: told of one block it takes
-// more registers.
+// more registers. But for 128 x 64, where for sm_120 it then keeps to 128 and spills.
 __host__ __device__ constexpr int linear_least_blocks_of_step(int sums, int threads)
 {
-    return sums <= 32 * 64 ? 384 / threads : 0;
+    return sums <= 32 * 64 ? 384 / threads : sums == 128 * 64 ? 1 : 0;
 }
 
 // --- all of it -----------------------------------------------------------------------------------
@@ -237,10 +238,13 @@ template <class C> struct linear_block {
         const memory sums = {shared};
         using multiplier = typename linear_multiplier<shape>::type;
         typename multiplier::loader from(p, b, sums);
+        linear_keep_angles<shape, true>(p, b, sums);
+        from.load_first();
+        linear_keep_angles<shape, false>(p, b, sums);
         {
             multiplier product;
             product.run(from, (b.end - b.begin + shape::TILE_K - 1) / shape::TILE_K);
-            if constexpr (C::TILE_M * C::TILE_N > 64 * 64)
+            if constexpr (!shape::IS_SMALL)
                 b = shape::place_of(p, anew(tile), part); // meanwhile every register was needed
             if constexpr (shape::IN_PARTS)
                 product.undo_scales(p, b);

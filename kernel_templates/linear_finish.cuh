@@ -7,8 +7,8 @@
 #ifndef FAJIT_LINEAR_FINISH_CUH
 #define FAJIT_LINEAR_FINISH_CUH
 
-#include "fajit/angles.cuh"
 #include "fajit/dtype.cuh"
+#include "fajit/linear_angles.cuh"
 #include "fajit/linear_shape.cuh"
 #include "fajit/positions.cuh"
 #include "fajit/rotary.cuh"
@@ -38,12 +38,6 @@ struct linear_destination {
     i64 row, position;
 };
 
-// Seldom a division: most rows of a tile are of the sequence that its first row is of.
-template <class Params> __device__ __forceinline__ int position_of(const Params &p, int at)
-{
-    return p.seqlen && at >= p.seqlen ? at % p.seqlen : at;
-}
-
 // Of row `row` of the tile. COUNTS: once for each row, so that a wrong one is counted once.
 template <class S>
 __device__ __forceinline__ linear_destination destination_of(const typename S::params &p,
@@ -58,12 +52,8 @@ __device__ __forceinline__ linear_destination destination_of(const typename S::p
         if (!to.exists && to.row != -1 && counts && p.errors)
             atomicAdd(p.errors, 1u);
     }
-    if constexpr (S::ROTATES) {
-        if (p.positions)
-            to.position = load_index<S::POSITIONS_WIDE>(p.positions, m);
-        else
-            to.position = static_cast<i64>(p.position_offset) + position_of(p, b.position + row);
-    }
+    if constexpr (S::ROTATES && !S::KEEPS_ANGLES)
+        to.position = linear_position<S>(p, b, row);
     return to;
 }
 
@@ -159,20 +149,24 @@ template <class S, int V> struct linear_unit {
         }
     }
 
-    __device__ __forceinline__ void rotate(const params &p, i64 position)
+    // Of row `row` and column `column` of the tile: kept in `from`, or made of `position`.
+    __device__ __forceinline__ angles<pairs::pairs>
+    angles_of(const params &p, const memory &from, int row, int column, i64 position) const
     {
-        using rule = baked_rule<S::ROTARY_DIM, S::SCALING, S::LOG2_BASE_Q54, S::INVERSE_FACTOR_Q64,
-                                S::RAMP_LOW, S::RAMP_HIGH, S::RAMP_STEP, S::RAMP_SHIFT>;
+        if constexpr (S::KEEPS_ANGLES)
+            return linear_kept_angles<S>(from).template read<pairs::pairs>(row, column);
+        else
+            return linear_angles<S, pairs::pairs>(p, position, n[0] % S::HEAD / (S::HALF ? 1 : 2));
+    }
+
+    __device__ __forceinline__ void rotate(const angles<pairs::pairs> &by)
+    {
         typename pairs::values both;
 #pragma unroll
         for (int r = 0; r < runs; r++)
 #pragma unroll
             for (int i = 0; i < V; i++)
                 both.x[r][i] = x[r][i];
-        const int pair = n[0] % S::HEAD / (S::HALF ? 1 : 2);
-        angles<pairs::pairs> by = source_angles<S::ANGLES, S::RULE_BAKED, rule, pairs::pairs>(
-            p, S::ROTARY_DIM, one_position{position}, pair);
-        adjust<false>(by, static_cast<float>(S::ATTENTION_FACTOR));
         both.rotate(by);
 #pragma unroll
         for (int r = 0; r < runs; r++)
@@ -237,7 +231,7 @@ __device__ __forceinline__ void linear_finish(const typename S::params &p, const
         mine.apply(p, m);
         if constexpr (S::ROTATES)
             if (mine.rotated)
-                mine.rotate(p, to.position);
+                mine.rotate(mine.angles_of(p, shared, row, column, to.position));
         mine.store(p, m, to.row);
     }
 }

@@ -50,7 +50,7 @@ template <class S> struct linear_loader {
     // This thread. Large tiles by k leave no registers for what is made of it: that is made anew.
     static __device__ __forceinline__ int thread()
     {
-        constexpr bool tight = S::WEIGHTS_BY_K && S::TILE_M * S::TILE_N > 64 * 64;
+        constexpr bool tight = S::WEIGHTS_BY_K && !S::IS_SMALL;
         return tight ? thread_index_anew() : static_cast<int>(threadIdx.x);
     }
 
@@ -257,7 +257,7 @@ template <class S> struct linear_loader {
 
     // Unrolled, the addresses of the first tiles are one and constants, which counts where a kernel
     // is brief. It takes registers, of which large tiles leave none.
-    static constexpr int UNROLL = S::TILE_M * S::TILE_N <= 64 * 64 ? S::STAGES : 1;
+    static constexpr int UNROLL = S::IS_SMALL ? S::STAGES : 1;
 
     // Of w first: that need not wait for the kernel that makes x.
     template <bool WIDE> __device__ __forceinline__ void load_around_wait()
@@ -320,7 +320,7 @@ template <class S> struct linear_loader {
 
     static __device__ __forceinline__ int stage_after(int stage)
     {
-        return stage + 1 == S::STAGES ? 0 : stage + 1;
+        return stage + 1 == S::RING_TILES ? 0 : stage + 1;
     }
 };
 

@@ -1,8 +1,9 @@
 // How linear.cuh multiplies tiles of x and w. S is a linear_shape.
 //
-// A multiplier takes a loader (linear_load.cuh) through the tiles of a block's part of k, 128 bytes
-// of each row at a time, and puts the tile's sums into shared memory, in the place of what it
-// multiplied: those of each of WARPS_K parts of k into a plane of their own.
+// A multiplier takes a loader (linear_load.cuh), whose first loads have begun, through the tiles of
+// a block's part of k, 128 bytes of each row at a time, and puts the tile's sums into shared
+// memory, in the place of what it multiplied: those of each of WARPS_K parts of k into a plane of
+// their own.
 #ifndef FAJIT_LINEAR_MULTIPLY_CUH
 #define FAJIT_LINEAR_MULTIPLY_CUH
 
@@ -122,7 +123,6 @@ template <class S, class Policy> struct linear_tensor_cores {
 
     __device__ __forceinline__ void run(loader &from, int tiles)
     {
-        from.load_first();
         loader::wait(); // for the first tile
         int stage = 0, free = S::STAGES - 1;
         fetch(fragments[0], from.shared, 0, 0);
@@ -210,7 +210,6 @@ template <class S> struct linear_multiply_add {
 
     __device__ __forceinline__ void run(loader &from, int tiles)
     {
-        from.load_first();
         int stage = 0, free = S::STAGES - 1;
 #pragma unroll 1
         for (int t = 0; t < tiles; t++) {

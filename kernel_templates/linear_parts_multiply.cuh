@@ -55,19 +55,19 @@ template <class S> struct linear_parts_product {
         const auto tile = halves_of(from.x(stage));
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            load_step(x[i].high[s], tile, mine.row + i * 16, s);
-            load_step(x[i].low[s], tile, mine.row + i * 16, STEPS + s);
+            load_step(x[i].high[s], tile, mine.row, i * 16, s);
+            load_step(x[i].low[s], tile, mine.row, i * 16, STEPS + s);
         }
     }
 
     // Both steps at once: each 8 lanes address a chunk.
     static __device__ __forceinline__ void fetch_w(step_b<f16> (&to)[STEPS],
                                                    const tile<f16, S::TILE_N, 2 * S::TILE_K> &from,
-                                                   int row, int first_step)
+                                                   int row, int further, int first_step)
     {
         const int lane = static_cast<int>(lane_index());
         unsigned word[4];
-        ldmatrix(word, lane_chunk(from, {lane % 8, lane / 8}, row, first_step));
+        ldmatrix(word, lane_chunk(from, {lane % 8, lane / 8}, row, further, first_step));
         to[0] = {{word[0], word[1]}};
         to[1] = {{word[2], word[3]}};
     }
@@ -75,13 +75,13 @@ template <class S> struct linear_parts_product {
     __device__ __forceinline__ void fetch_high(rows_of_w &to, const memory &from, int stage,
                                                int column)
     {
-        fetch_w(to.high, halves_of(from.w(stage)), mine.column + column * 8, 0);
+        fetch_w(to.high, halves_of(from.w(stage)), mine.column, column * 8, 0);
     }
 
     __device__ __forceinline__ void fetch_low(rows_of_w &to, const memory &from, int stage,
                                               int column)
     {
-        fetch_w(to.low, halves_of(from.w(stage)), mine.column + column * 8, STEPS);
+        fetch_w(to.low, halves_of(from.w(stage)), mine.column, column * 8, STEPS);
     }
 
     // One instruction of all rows after the other: none waits for the one before. Behind after_low
@@ -179,7 +179,6 @@ template <class S> struct linear_parts_product {
 
     __device__ __forceinline__ void run(loader &from, int tiles)
     {
-        from.load_first();
         loader::wait(); // for the first tile
         int stage = 0, free = S::STAGES - 1;
 #pragma unroll

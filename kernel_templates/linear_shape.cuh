@@ -102,6 +102,8 @@ template <class C> struct linear_shape : C {
     static constexpr bool ROTATES = HALF || INTERLEAVED;
     static constexpr int HEAD = C::HEAD_DIM ? C::HEAD_DIM : 1;
     static constexpr int THREADS = 32 * C::WARPS_M * C::WARPS_N * C::WARPS_K;
+    // Sums of a thread leave registers for what else is to be kept.
+    static constexpr bool IS_SMALL = C::TILE_M * C::TILE_N <= 64 * 64;
 
     static __device__ __forceinline__ int m_of(const params &p)
     {
@@ -182,13 +184,18 @@ template <class C> struct linear_shape : C {
 
     // --- columns ---------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ bool is_rotated(const params &p, int column)
+    // Whether there is a head that is rotated at column `column`, or behind it.
+    static __device__ __forceinline__ bool has_rotated_heads(const params &p, int column)
     {
         if constexpr (!ROTATES)
             return false;
         const int heads = C::ROTATED == LINEAR_ROTATED_GIVEN ? p.rotated : C::ROTATED;
-        return (C::ROTATED == LINEAR_ROTATED_ALL || column < heads) &&
-               column % HEAD < C::ROTARY_DIM;
+        return C::ROTATED == LINEAR_ROTATED_ALL || column < heads;
+    }
+
+    static __device__ __forceinline__ bool is_rotated(const params &p, int column)
+    {
+        return has_rotated_heads(p, column) && column % HEAD < C::ROTARY_DIM;
     }
 
     // Column of y, and row of w, from the tiles' order of columns.
@@ -209,16 +216,28 @@ template <class C> struct linear_shape : C {
     // Of sums, as float32. The distance of rows is 8 mod 32 banks, so that the 4 rows of 8 that
     // half a warp writes at once lie apart.
     static constexpr int SUM_STRIDE = C::TILE_N + 8 + (C::TILE_N % 32 ? 32 - C::TILE_N % 32 : 0);
-    static constexpr int RING_BYTES = C::STAGES * STAGE_BYTES;
+    // A small tile keeps angles (linear_angles.cuh) where kernels overlap (order.cuh): heads of a
+    // row share them, where the tile holds whole ones.
+    static constexpr bool KEEPS_ANGLES = ROTATES && IS_SMALL && __CUDA_ARCH__ >= 900;
+    static constexpr int KEPT_PAIRS = (C::TILE_N % HEAD ? C::TILE_N : HEAD) / 2;
+    static constexpr int ANGLE_BYTES = KEEPS_ANGLES ? C::TILE_M * KEPT_PAIRS * 8 : 0;
+    // Tiles that have a place: of stages, those that a tile reaches, where angles take the room of
+    // the others. Loads into those come behind the end of k and copy nothing. Elsewhere all: how
+    // many blocks fit decides where those of the next launch start.
+    static constexpr int K_TILES = (C::K + TILE_K - 1) / TILE_K;
+    static constexpr int RING_TILES =
+        KEEPS_ANGLES && C::K && K_TILES < C::STAGES ? K_TILES : C::STAGES;
+    static constexpr int RING_BYTES = RING_TILES * STAGE_BYTES;
     static constexpr int SUM_PLANE = C::TILE_M * SUM_STRIDE;
     static constexpr int SUM_BYTES = C::WARPS_K * SUM_PLANE * 4;
-    static constexpr int SHARED_BYTES = RING_BYTES > SUM_BYTES ? RING_BYTES : SUM_BYTES;
+    static constexpr int TILE_BYTES = RING_BYTES > SUM_BYTES ? RING_BYTES : SUM_BYTES;
+    static constexpr int SHARED_BYTES = TILE_BYTES + ANGLE_BYTES;
     static_assert(!C::WEIGHTS_BY_K || (!HALF && C::ARITHMETIC != LINEAR_FMA && sizeof(Element) > 1),
                   "weights by k: on tensor cores, in the order of their columns, not fp8");
     static_assert(C::STAGES >= 2, "one tile is loaded while another is multiplied");
 
-    // STAGES tiles of x and w, then, in their place, the tile's sums: of each slice of k, and at
-    // last in plane 0 all of it. `base`: a multiple of 16 bytes.
+    // RING_TILES tiles of x and w, then, in their place, the tile's sums: of each slice of k, and
+    // at last in plane 0 all of it; behind them kept angles. `base`: a multiple of 16 bytes.
     struct memory {
         unsigned char *base;
 
@@ -235,6 +254,11 @@ template <class C> struct linear_shape : C {
         __device__ __forceinline__ float *sum(int row, int column, int plane = 0) const
         {
             return reinterpret_cast<float *>(base) + plane * SUM_PLANE + row * SUM_STRIDE + column;
+        }
+
+        __device__ __forceinline__ float *kept_angles() const
+        {
+            return reinterpret_cast<float *>(base + TILE_BYTES);
         }
     };
 

@@ -20,6 +20,7 @@
 #define FAJIT_MULTIPLY_CUH
 
 #include "fajit/mma.cuh"
+#include "fajit/shared.cuh"
 #include "fajit/sync.cuh"
 #include "fajit/tile.cuh"
 
@@ -49,33 +50,36 @@ __device__ __forceinline__ lane_rows lane_rows_of_b()
     return {lane % 8 + lane / 16 * 8, lane / 8 % 2};
 }
 
-// The permutation is that of `mine.row`, since `row` is a multiple of 8: so that
-// it is computed once.
+// The permutation is that of `mine.row`, since `row` and `further` are multiples of 8. `further` is
+// known to the compiler, so that rows of a step have one address. mine.chunk and 2 step have no bit
+// in common.
 template <class T, int ROWS, int COLUMNS>
-__device__ __forceinline__ const void *lane_chunk(const tile<T, ROWS, COLUMNS> &from,
-                                                  lane_rows mine, int row, int step)
+__device__ __forceinline__ auto lane_chunk(const tile<T, ROWS, COLUMNS> &from, lane_rows mine,
+                                           int row, int further, int step)
 {
     using Tile = tile<T, ROWS, COLUMNS>;
-    return from.data + (row + mine.row) * Tile::row_bytes +
-           ((2 * step + mine.chunk) ^ Tile::swizzle::of(mine.row)) * 16;
+    const int chunk = mine.chunk ^ Tile::swizzle::of(mine.row);
+    const shared_place first(from.data + (row + mine.row) * Tile::row_bytes +
+                             (chunk * 16 ^ step * 32));
+    return first.behind(further * Tile::row_bytes);
 }
 
-// Rows `row` to row + 15.
+// 16 rows from row + further on.
 template <class T, int ROWS, int COLUMNS>
 __device__ __forceinline__ void load_step(step_a<T> &to, const tile<T, ROWS, COLUMNS> &from,
-                                          int row, int step, place at = place::here())
+                                          int row, int further, int step, place at = place::here())
 {
-    ldmatrix(to.word, lane_chunk(from, lane_rows_of_a(), row, step), at);
+    ldmatrix(to.word, lane_chunk(from, lane_rows_of_a(), row, further, step), at);
 }
 
-// Rows `row` to row + 7, and row + 8 to row + 15.
+// 8 rows from row + further on, and the next 8.
 template <class T, int ROWS, int COLUMNS>
 __device__ __forceinline__ void load_step(step_b<T> &to, step_b<T> &next,
-                                          const tile<T, ROWS, COLUMNS> &from, int row, int step,
-                                          place at = place::here())
+                                          const tile<T, ROWS, COLUMNS> &from, int row, int further,
+                                          int step, place at = place::here())
 {
     unsigned word[4];
-    ldmatrix(word, lane_chunk(from, lane_rows_of_b(), row, step), at);
+    ldmatrix(word, lane_chunk(from, lane_rows_of_b(), row, further, step), at);
     to.word[0] = word[0];
     to.word[1] = word[1];
     next.word[0] = word[2];
@@ -299,10 +303,10 @@ template <class Policy, int ROWS, int COLUMNS> struct warp_product {
         for (int s = 0; s < steps; s++) {
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
-                load_step(to.a[i][s], a, row_a + i * 16, at * steps + s);
+                load_step(to.a[i][s], a, row_a, i * 16, at * steps + s);
 #pragma unroll
             for (int j = 0; j < COLUMNS; j += 2)
-                load_step(to.b[j][s], to.b[j + 1][s], b, row_b + j * 8, at * steps + s);
+                load_step(to.b[j][s], to.b[j + 1][s], b, row_b, j * 8, at * steps + s);
         }
     }
 

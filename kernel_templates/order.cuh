@@ -1,7 +1,7 @@
 // Programmatic dependent launch: a kernel's blocks may start while its predecessor in the stream is
 // still ending, which hides the time that a launch takes (sm_90 and later; elsewhere these do
-// nothing). A kernel that is launched so must call wait_for_predecessor before
-// it touches global memory.
+// nothing). A kernel that is launched so must call wait_for_predecessor before it reads what an
+// earlier kernel may write, or writes what one may read or write.
 #ifndef FAJIT_ORDER_CUH
 #define FAJIT_ORDER_CUH
 

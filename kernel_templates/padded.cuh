@@ -9,6 +9,7 @@
 #include "fajit/dtype.cuh"
 #include "fajit/ldmatrix.cuh"
 #include "fajit/multiply.cuh"
+#include "fajit/shared.cuh"
 #include "fajit/tile.cuh"
 
 namespace fajit {
@@ -165,25 +166,28 @@ __device__ __forceinline__ void load_right(step_b<T> &to, const T *from, int row
     }
 }
 
-// Columns `column` to column + 7, and column + 8 to column + 15.
+// 8 columns from column + further on, and the next 8.
 template <class T, int ROWS, int COLUMNS>
 __device__ __forceinline__ void load_step(step_b<T> &to, step_b<T> &next,
                                           const padded_tile<T, ROWS, COLUMNS> &from, int column,
-                                          int step)
+                                          int further, int step)
 {
     using Tile = padded_tile<T, ROWS, COLUMNS>;
-    const T *first = from.element(step * step_columns<T>, column);
+    const T *first = from.element(0, column);
+    // Known to the compiler, a constant of the instruction.
+    const int behind = step * step_columns<T> * Tile::row_elements + further;
     if constexpr (sizeof(T) == 2) {
         const int lane = static_cast<int>(lane_index());
         unsigned word[4];
-        ldmatrix_trans(word, first + lane % 16 * Tile::row_elements + lane / 16 * 8);
+        const shared_place mine(first + lane % 16 * Tile::row_elements + lane / 16 * 8);
+        ldmatrix_trans(word, mine.behind(behind * static_cast<int>(sizeof(T))));
         to.word[0] = word[0];
         to.word[1] = word[1];
         next.word[0] = word[2];
         next.word[1] = word[3];
     } else {
-        load_right(to, first, Tile::row_elements);
-        load_right(next, first + 8, Tile::row_elements);
+        load_right(to, first + behind, Tile::row_elements);
+        load_right(next, first + behind + 8, Tile::row_elements);
     }
 }
 

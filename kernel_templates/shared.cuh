@@ -13,6 +13,37 @@ __device__ __forceinline__ unsigned shared_address(const void *address)
 }
 #endif
 
+// A place in shared memory from which others are constants away: the compiler takes it as it is,
+// and the constants go into the instructions. Left to itself it makes an address of each place, out
+// of parts that several have.
+struct shared_place {
+#ifdef FAJIT_EMULATED
+    const unsigned char *address;
+
+    __device__ __forceinline__ explicit shared_place(const void *at)
+        : address(static_cast<const unsigned char *>(at))
+    {
+    }
+
+    __device__ __forceinline__ const void *behind(int bytes) const
+    {
+        return address + bytes;
+    }
+#else
+    unsigned address;
+
+    __device__ __forceinline__ explicit shared_place(const void *at) : address(shared_address(at))
+    {
+        asm("" : "+r"(address));
+    }
+
+    __device__ __forceinline__ unsigned behind(int bytes) const
+    {
+        return address + bytes;
+    }
+#endif
+};
+
 } // namespace fajit
 
 #endif

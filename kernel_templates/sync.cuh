@@ -14,6 +14,7 @@ __device__ __forceinline__ unsigned lane_index()
 #else
     unsigned lane;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    __builtin_assume(lane < 32); // what is made of it has no sign
     return lane;
 #endif
 }

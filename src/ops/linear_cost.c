@@ -9,7 +9,7 @@
 #define FIXED_CLOCKS 2500      /* of a block: first loads, sums through shared memory, stores */
 #define FINISHED_EACH_CLOCK 13 /* sums that go through shared memory and are stored */
 #define MOST_THREADS 768       /* of a multiprocessor, with the registers that products need */
-#define ROTATED_CLOCKS 125     /* of a thread that rotates a sum by a computed angle */
+#define ROTATED_CLOCKS 125     /* of a thread that rotates a sum by a computed angle; at most */
 #define LOADED_EACH_CLOCK 32   /* bytes that a multiprocessor gets from the L2 cache */
 #define JOIN_CLOCKS 2000       /* of blocks that share a tile: they wait for the last of them */
 #define LEAST_STEPS 8      /* tiles of k that a block takes at least, of several that share them */
@@ -54,7 +54,8 @@ static int64_t rate_of(int arithmetic)
 static int64_t resident_of(const fa_linear_spec *s, const linear_layout *l,
                            const fa__target *target)
 {
-    const int64_t room = fa__linear_shared_bytes(l, fa__linear_stages(s, l, target)) + 1024;
+    const int64_t room =
+        fa__linear_shared_bytes(s, l, fa__linear_stages(s, l, target), target) + 1024;
     const int64_t by_memory = ((int64_t)target->smem_optin + 1024) / room;
     const int64_t by_threads = MOST_THREADS / fa__linear_layout_threads(l);
     const int64_t held = by_memory < by_threads ? by_memory : by_threads;

@@ -86,10 +86,32 @@ static int64_t sum_bytes(const linear_layout *l)
     return (int64_t)l->warps_k * l->tile_m * (l->tile_n + 8 + (over ? 32 - over : 0)) * 4;
 }
 
-int64_t fa__linear_shared_bytes(const linear_layout *l, int64_t stages)
+/* As KEEPS_ANGLES in linear_shape.cuh. */
+static bool keeps_angles(const fa_linear_spec *s, const linear_layout *l, const fa__target *target)
 {
-    const int64_t tiles = stages * fa__linear_stage_bytes(l);
-    return tiles > sum_bytes(l) ? tiles : sum_bytes(l);
+    return s->rotation && l->tile_m * l->tile_n <= 64 * 64 && target->cc >= 90;
+}
+
+/* As ANGLE_BYTES in linear_shape.cuh. */
+static int64_t angle_bytes(const fa_linear_spec *s, const linear_layout *l)
+{
+    return (int64_t)l->tile_m * (l->tile_n % s->head_dim ? l->tile_n : s->head_dim) * 4;
+}
+
+/* Of stages, those that a tile reaches, where angles take the room of the others: as RING_TILES.
+ * k = 0: not known. */
+static int64_t ring_tiles(const fa_linear_spec *s, int64_t stages)
+{
+    const int64_t tiles = fa__divide_up(s->k, fa__linear_tile_k(s));
+    return s->k && tiles < stages ? tiles : stages;
+}
+
+int64_t fa__linear_shared_bytes(const fa_linear_spec *s, const linear_layout *l, int64_t stages,
+                                const fa__target *target)
+{
+    const bool keeps = keeps_angles(s, l, target);
+    const int64_t ring = (keeps ? ring_tiles(s, stages) : stages) * fa__linear_stage_bytes(l);
+    return (ring > sum_bytes(l) ? ring : sum_bytes(l)) + (keeps ? angle_bytes(s, l) : 0);
 }
 
 #define STATIC_BYTES 64 /* of linear.cu beside its dynamic shared memory, at most */
@@ -103,8 +125,8 @@ int64_t fa__linear_stages(const fa_linear_spec *s, const linear_layout *l, const
         stages = fa__divide_up(s->k, tile_k) + 1;
     stages = stages < 2 ? 2 : stages;
     if (s->stages)
-        return fa__linear_shared_bytes(l, stages) <= room ? stages : 0;
-    while (stages >= 2 && fa__linear_shared_bytes(l, stages) > room)
+        return fa__linear_shared_bytes(s, l, stages, target) <= room ? stages : 0;
+    while (stages >= 2 && fa__linear_shared_bytes(s, l, stages, target) > room)
         stages--;
     return stages;
 }

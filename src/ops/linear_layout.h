@@ -33,7 +33,8 @@ static inline int32_t fa__linear_layout_threads(const linear_layout *l)
 
 /* Of shared memory: one tile of x and one of w; all of a block. */
 int64_t fa__linear_stage_bytes(const linear_layout *l);
-int64_t fa__linear_shared_bytes(const linear_layout *l, int64_t stages);
+int64_t fa__linear_shared_bytes(const fa_linear_spec *s, const linear_layout *l, int64_t stages,
+                                const fa__target *target);
 
 /* Stages that are of use and fit; below 2: the layout does not fit. */
 int64_t fa__linear_stages(const fa_linear_spec *s, const linear_layout *l,

@@ -49,10 +49,12 @@ static fa_status refuse_tile(const fa_linear_spec *s, const linear_layouts *tabl
     for (size_t i = 0; i < table->count; i++)
         if (has_tile(s, &table->line[i]))
             return fa__fail(FA_ERR_SHARED_MEMORY,
-                            "linear: tiles of %d x %d with stages = %d need more than the %u bytes "
-                            "of shared memory that a block can have on %s; ask for less, 0 stands "
-                            "for what fits (fa_linear_spec.tile_m, tile_n, stages)",
-                            s->tile_m, s->tile_n, s->stages, target->smem_optin, target->arch);
+                            "linear: tiles of %d x %d with stages = %d%s need more than the %u "
+                            "bytes of shared memory that a block can have on %s; ask for less, 0 "
+                            "stands for what fits (fa_linear_spec.tile_m, tile_n, stages)",
+                            s->tile_m, s->tile_n, s->stages,
+                            s->rotation ? ", and the angles of their rotation," : "",
+                            target->smem_optin, target->arch);
     list_tiles(table, &known);
     return fa__fail(FA_ERR_VALUE,
                     "linear: there is no tile of tile_m = %d, tile_n = %d for this arithmetic; "
@@ -105,7 +107,7 @@ static fa_status plan_as(const fa_linear_spec *s, int arithmetic, const fa__targ
     const int64_t stages = fa__linear_stages(s, l, target);
     const int64_t widest = 16 / (int64_t)fa__dtype_bytes(fa__linear_output_dtype(s));
     p->block_threads = (uint32_t)fa__linear_layout_threads(l);
-    p->smem_dynamic_bytes = (uint32_t)fa__linear_shared_bytes(l, stages);
+    p->smem_dynamic_bytes = (uint32_t)fa__linear_shared_bytes(s, l, stages, target);
     p->flags.programmatic = target->cc >= 90; /* linear.cu waits for its predecessor by itself */
     p->value[LINEAR_ARITHMETIC] = arithmetic;
     p->value[LINEAR_TILE_M] = l->tile_m;
