@@ -29,6 +29,7 @@ static inline void gpu_case_make(gpu_case *g, const fa_spec *spec, const fa_spec
     *g = (gpu_case){.oracle = oracle_find(spec->op)};
     cr_assert_not_null(g->oracle);
     cr_assert(g->oracle->make_case(spec, sizes, extra, seed, &g->c, why, sizeof why), "%s", why);
+    g->oracle->expect(&g->c);
 }
 
 static inline size_t gpu_case_offset(const gpu_case *g, size_t i)

@@ -98,6 +98,7 @@ static const use uses[] = {
     MATRIX("ldmatrix(w1, &shared[lane_index()]);", "x1"),
     MATRIX("ldmatrix(w2, &shared[lane_index()]);", "x2"),
     MATRIX("ldmatrix(w4, &shared[lane_index()]);", "x4"),
+    MATRIX("ldmatrix(w4, shared_place(&shared[lane_index()]).behind(16));", "x4"),
     MATRIX("ldmatrix_trans(w1, &shared[lane_index()]);", "x1.trans"),
     MATRIX("ldmatrix_trans(w2, &shared[lane_index()]);", "x2.trans"),
     MATRIX("ldmatrix_trans(w4, &shared[lane_index()]);", "x4.trans"),

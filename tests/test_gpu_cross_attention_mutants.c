@@ -31,8 +31,8 @@ static const fa_cross_attention_spec halves = {CROSS_DYNAMIC, .dtype = FA_BF16,
 static const char *const inner[] = {"fajit/attention.cuh",       "fajit/attention_products.cuh",
                                     "fajit/attention_shape.cuh", "fajit/softmax.cuh",
                                     "fajit/linear.cuh",          "fajit/linear_finish.cuh",
-                                    "fajit/linear_multiply.cuh", "fajit/linear_load.cuh",
-                                    "fajit/linear_shape.cuh"};
+                                    "fajit/linear_angles.cuh",   "fajit/linear_multiply.cuh",
+                                    "fajit/linear_load.cuh",     "fajit/linear_shape.cuh"};
 
 #define PROJECT "    run_step<FIRST>(p, p.project_tiles, shared);\n"
 #define FIRST_SYNC "    fajit::grid_sync(p.barrier); // q, k and v are there\n"
@@ -45,7 +45,7 @@ static const struct {
     mutant change;
 } mutants[] = {
     {&pairs, {"half-split for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
-    {&pairs, {"not rotated", "int ROTATION = 2;", "int ROTATION = 0;"}},
+    {&pairs, {"not rotated", "both.rotate(by);", ";"}},
     {&pairs,
      {"positions go on through the batches", "position_of(p, b.position + row)", "b.m + row"}},
     {&pairs, {"no scale", "double SCALE = ::SCALE;", "double SCALE = 1;"}},

@@ -145,6 +145,7 @@ static const step steps[] = {
      33,
      18,
      33},
+    {{.rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 18, .rotary_dim = 16}, 33, 90, 64},
     {{.rotation = FA_KV_ROTATE_INTERLEAVED,
       .angles = FA_ROPE_FREQUENCIES,
       .head_dim = 256,

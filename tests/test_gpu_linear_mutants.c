@@ -26,6 +26,18 @@ static const fa_linear_spec rotated = {
 static const fa_linear_spec neighbours = {TILE, .splits = 1, .rotation = FA_KV_ROTATE_INTERLEAVED,
                                           .head_dim = 32, .residual = true};
 
+static const fa_linear_spec tall = {
+    .tile_m = 128, .tile_n = 64, .splits = 1, .rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 32};
+
+/* Heads begin where no four pairs do. */
+static const fa_linear_spec partial = {.tile_m = 64,
+                                       .tile_n = 64,
+                                       .splits = 1,
+                                       .rotation = FA_KV_ROTATE_INTERLEAVED,
+                                       .head_dim = 20,
+                                       .rotary_dim = 8,
+                                       .rotated = 80};
+
 static const fa_linear_spec halves = {.arithmetic = FA_LINEAR_SPLIT_F16,
                                       .tile_m = 64,
                                       .tile_n = 64,
@@ -37,10 +49,11 @@ typedef struct linear_mutant {
     mutant change; /* to the instantiated source, with these headers in it */
 } linear_mutant;
 
-static const char *const inner[] = {
-    "fajit/linear.cuh",          "fajit/linear_finish.cuh", "fajit/linear_parts_multiply.cuh",
-    "fajit/linear_multiply.cuh", "fajit/linear_load.cuh",   "fajit/linear_parts.cuh",
-    "fajit/linear_shape.cuh",    "fajit/multiply.cuh",      "fajit/rotary.cuh"};
+static const char *const inner[] = {"fajit/linear.cuh",          "fajit/linear_finish.cuh",
+                                    "fajit/linear_angles.cuh",   "fajit/linear_parts_multiply.cuh",
+                                    "fajit/linear_multiply.cuh", "fajit/linear_load.cuh",
+                                    "fajit/linear_parts.cuh",    "fajit/linear_shape.cuh",
+                                    "fajit/multiply.cuh",        "fajit/rotary.cuh"};
 
 static const linear_mutant mutants[] = {
     {&plain,
@@ -104,9 +117,14 @@ static const linear_mutant mutants[] = {
     {&rotated, {"not rotated", "both.rotate(by);", ";"}},
     {&rotated,
      {"all columns rotated", "C::ROTATED == LINEAR_ROTATED_ALL || column < heads", "true"}},
+    {&rotated,
+     {"angles of the row before", "const int first = row * PAIRS",
+      "const int first = max(row - 1, 0) * PAIRS"}},
+    {&rotated, {"angles of other pairs", "column / 2 % PAIRS", "(column / 2 + 4) % PAIRS"}},
     {&rotated, {"position shifted", "one_position{position}", "one_position{position + 1}"}},
-    {&neighbours,
-     {"pair of the head before", "n[0] % S::HEAD / (S::HALF ? 1 : 2)", "n[0] % S::HEAD"}},
+    {&neighbours, {"another pair of the head", "row), at / 2)", "row), (at / 2 + 4) % 16)"}},
+    {&partial, {"pairs in fours", "S::HEAD / 2 | ", ""}},
+    {&tall, {"pair of the head before", "n[0] % S::HEAD / (S::HALF ? 1 : 2)", "n[0] % S::HEAD"}},
     {&rotated,
      {"columns of the second output shifted", "(n - S::SPLIT_1)", "(n - S::SPLIT_1 + 4) % 48"}},
     {&rotated, {"rows not mapped", "to.row = load_index<S::ROWS_WIDE>(p.row_of, m);", ""}},
@@ -211,8 +229,8 @@ static size_t run_mutant(fa_context *ctx, const fa_linear_spec *linear, const mu
 
 Test(gpu_linear_mutants, the_copies_are_right_as_they_are)
 {
-    static const fa_linear_spec *const specs[] = {&plain,    &split,   &halves,
-                                                  &finished, &rotated, &neighbours};
+    static const fa_linear_spec *const specs[] = {&plain,   &split,      &halves, &finished,
+                                                  &rotated, &neighbours, &tall,   &partial};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)

@@ -2,6 +2,7 @@
  * successor start at once, and only then, late, writes everything that an operation's launch reads
  * and writes. The operation has to wait for it, whatever it loads ahead. */
 #include "gpu_case.h"
+#include "oracle/linear.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MOST 16 /* tensors of a case */
@@ -70,11 +71,12 @@ static copies move_aside(gpu_case *g)
     return c;
 }
 
-static void run_behind_a_late_copy(fa_context *ctx, const fa_kernel *late, fa_spec spec)
+static void run_behind_a_late_copy(fa_context *ctx, const fa_kernel *late, fa_spec spec,
+                                   const int64_t *extra)
 {
     fa_kernel *kernel = NULL;
     gpu_case g;
-    gpu_case_make(&g, &spec, &spec, NULL, 1);
+    gpu_case_make(&g, &spec, &spec, extra, 1);
     cr_assert_eq(fa_compile(ctx, &spec, &kernel), FA_OK, "%s", fa_last_error());
     gpu_case_upload(&g);
     gpu_case_give_workspace(&g, kernel);
@@ -88,15 +90,21 @@ static void run_behind_a_late_copy(fa_context *ctx, const fa_kernel *late, fa_sp
     fa_kernel_release(kernel);
 }
 
-static void run_all(const fa_spec *specs, size_t count)
+/* `extra`: sizes of the cases, or NULL. */
+static void run_all_with(const fa_spec *specs, size_t count, const int64_t *extra)
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *late = compile_late_copy(ctx);
     for (size_t i = 0; i < count; i++)
-        run_behind_a_late_copy(ctx, late, specs[i]);
+        run_behind_a_late_copy(ctx, late, specs[i], extra);
     fa_kernel_release(late);
     close_device(&f, ctx);
+}
+
+static void run_all(const fa_spec *specs, size_t count)
+{
+    run_all_with(specs, count, NULL);
 }
 
 #define SPEC(OP) .size = sizeof(fa_spec), .op = (OP)
@@ -135,15 +143,31 @@ Test(gpu_order, lowrank_kv_waits)
     run_all(specs, COUNT(specs));
 }
 
-/* In float16 parts, which a launch of their own makes, and with sums that several blocks share. */
+/* In float16 parts, which a launch of their own makes; with sums that several blocks share; and
+ * with angles of positions that are read. */
 Test(gpu_order, linear_waits)
 {
     static const fa_spec specs[] = {
         {SPEC(FA_OP_LINEAR), .linear = {.m = 37, .n = 48, .k = 72}},
         {SPEC(FA_OP_LINEAR),
          .linear = {.m = 37, .n = 48, .k = 72, .arithmetic = FA_LINEAR_SPLIT_F16}},
-        {SPEC(FA_OP_LINEAR), .linear = {.m = 5, .n = 16, .k = 300, .dtype = FA_BF16, .splits = 4}}};
+        {SPEC(FA_OP_LINEAR), .linear = {.m = 5, .n = 16, .k = 300, .dtype = FA_BF16, .splits = 4}},
+        {SPEC(FA_OP_LINEAR),
+         .linear = {.m = 37, .n = 48, .k = 72, .rotation = FA_KV_ROTATE_HALF, .head_dim = 24}}};
     run_all(specs, COUNT(specs));
+}
+
+#define ROTATED .m = 37, .n = 48, .k = 72, .rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 24
+
+/* Angles are made ahead; here all but positions is read. */
+Test(gpu_order, linear_waits_for_angles)
+{
+    static const int64_t from_5[ORACLE_LINEAR_EXTRA_COUNT] = {
+        [ORACLE_LINEAR_OFFSET] = 5, [ORACLE_LINEAR_MAX_POSITION] = 4096};
+    static const fa_spec specs[] = {
+        {SPEC(FA_OP_LINEAR), .linear = {ROTATED, .angles = FA_ROPE_TABLES}},
+        {SPEC(FA_OP_LINEAR), .linear = {ROTATED, .angles = FA_ROPE_FREQUENCIES}}};
+    run_all_with(specs, COUNT(specs), from_5);
 }
 
 #define CROSS                                                                                      \

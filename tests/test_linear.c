@@ -163,6 +163,37 @@ Test(linear_plan, arithmetic_follows_type_and_architecture)
     cr_expect_eq(plan_of(f16, &target).value[LINEAR_TILE_K], 64);
 }
 
+/* Of a tile of 64 x 64, whose stages are 16 KB. */
+static uint32_t shared_bytes_of(int k, int head_dim, const fa__target *to)
+{
+    return plan_of((fa_linear_spec){.m = 64,
+                                    .n = 192,
+                                    .k = k,
+                                    .tile_m = 64,
+                                    .tile_n = 64,
+                                    .stages = 4,
+                                    .splits = 1,
+                                    .rotation = head_dim ? FA_KV_ROTATE_HALF : FA_KV_ROTATE_NONE,
+                                    .head_dim = head_dim,
+                                    .rotary_dim = head_dim},
+                   to)
+        .smem_dynamic_bytes;
+}
+
+/* 64 rows of a head's cosines and sines, or of all columns' where heads do not fill the tile. */
+Test(linear_plan, kept_angles_take_the_room_of_stages)
+{
+    const uint32_t stage = 16384, sums = 64 * 72 * 4, head = 64 * 32 * 4, all = 64 * 64 * 4;
+    cr_expect_eq(shared_bytes_of(0, 0, &target), 4 * stage);
+    cr_expect_eq(shared_bytes_of(64, 0, &target), 4 * stage);
+    cr_expect_eq(shared_bytes_of(0, 32, &target), 4 * stage + head);
+    cr_expect_eq(shared_bytes_of(200, 32, &target), 4 * stage + head);
+    cr_expect_eq(shared_bytes_of(64, 32, &target), 2 * stage + head);
+    cr_expect_eq(shared_bytes_of(32, 32, &target), sums + head);
+    cr_expect_eq(shared_bytes_of(64, 24, &target), 2 * stage + all);
+    cr_expect_eq(shared_bytes_of(64, 32, &ampere), 4 * stage);
+}
+
 /* Every plan fits its device. */
 Test(linear_plan, shared_memory_fits)
 {

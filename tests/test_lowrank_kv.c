@@ -254,6 +254,7 @@ Test(lowrank_kv_oracle, gates)
     char why[256];
     cr_assert(fa_oracle_lowrank_kv.make_case(&spec, &spec, NULL, 1, &c, why, sizeof why), "%s",
               why);
+    fa_oracle_lowrank_kv.expect(&c);
     cr_expect(c.atol <= 1e-4 && c.atol > 0.99e-4, "%g", c.atol);
     cr_expect_eq(c.rtol, 1e-4);
     const oracle_tensor *out = oracle_find_tensor(&c, "out");

@@ -141,6 +141,16 @@ static const fa_cross_attention_spec cross_instances[] = {
     {CROSS_HEADS, .rotation = FA_KV_ROTATE_HALF, .angles = FA_ROPE_TABLES},
 };
 
+/* Projections in tiles of 128 x 64, for which sm_120 has room. */
+static const fa_cross_attention_spec tall_projections = {.plan = FA_CROSS_FEW_LAUNCHES,
+                                                         .batch = 2,
+                                                         .seqlen_q = 128,
+                                                         .seqlen_k = 256,
+                                                         .model_dim = 1024,
+                                                         .heads_q = 16,
+                                                         .heads_k = 16,
+                                                         .head_dim = 64};
+
 static void compile_linear(fa_context *ctx, const fa_linear_spec *linear)
 {
     fa_spec spec = FA_SPEC_INIT(FA_OP_LINEAR);
@@ -214,6 +224,8 @@ static void some_cross_attention(const target *on, size_t first, size_t step)
     const size_t count = sizeof cross_instances / sizeof cross_instances[0];
     for (size_t i = first % apart(step); i < count; i += apart(step))
         compile_cross_attention(on->ctx, &cross_instances[i]);
+    if (on->cc == 120)
+        compile_cross_attention(on->ctx, &tall_projections);
 }
 
 /* --- on an architecture --- */

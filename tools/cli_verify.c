@@ -13,6 +13,7 @@ static int verify_seed(cli_session *s, uint64_t seed, cli_table *t)
     int code = cli_case_make(s, seed, &one);
     if (code)
         return code;
+    s->oracle->expect(&one);
     code = cli_set_make(s, &one, &set);
     if (code == CLI_OK && (status = fa_launch(s->kernel, &set.args, s->stream)))
         code = cli_failed(status, NULL);

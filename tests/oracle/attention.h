@@ -12,7 +12,7 @@ enum {
     ORACLE_ATTENTION_EXTRA_COUNT,
 };
 
-/* Computes again what every output must hold, and the gate, from what the host tensors and args now
+/* Computes what every output must hold, and the gate, from what the host tensors and args now
  * hold. */
 void oracle_attention_expect(oracle_case *c);
 

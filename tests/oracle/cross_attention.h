@@ -19,7 +19,7 @@ enum {
     ORACLE_CROSS_EXTRA_COUNT,
 };
 
-/* Computes again what every output must hold, and the gate, from what the host tensors and args now
+/* Computes what every output must hold, and the gate, from what the host tensors and args now
  * hold. */
 void oracle_cross_attention_expect(oracle_case *c);
 

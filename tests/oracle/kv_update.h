@@ -17,7 +17,7 @@ enum {
     ORACLE_KV_EXTRA_COUNT,
 };
 
-/* Computes again what every output must hold, from what the host tensors and args now hold. */
+/* Computes what every output must hold, from what the host tensors and args now hold. */
 void oracle_kv_update_expect(oracle_case *c);
 
 #endif

@@ -263,7 +263,6 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
     }
     set_gate(out);
     count_work(out);
-    oracle_kv_update_expect(out);
     return true;
 }
 
@@ -304,6 +303,7 @@ const fa_oracle fa_oracle_kv_update = {
     .extra_defaults = extra_defaults,
     .uses_size = uses_size,
     .make_case = make_case,
+    .expect = oracle_kv_update_expect,
     .bind = bind,
     .free_case = oracle_free_tensors,
 };

@@ -15,7 +15,7 @@ enum {
     ORACLE_LINEAR_EXTRA_COUNT,
 };
 
-/* Computes again what every output must hold, from what the host tensors and args now hold. */
+/* Computes what every output must hold, from what the host tensors and args now hold. */
 void oracle_linear_expect(oracle_case *c);
 
 #endif

@@ -18,7 +18,7 @@ enum {
     ORACLE_LOWRANK_EXTRA_COUNT,
 };
 
-/* Computes again what every output must hold, from what the host tensors and args now hold. */
+/* Computes what every output must hold, from what the host tensors and args now hold. */
 void oracle_lowrank_kv_expect(oracle_case *c);
 
 #endif

@@ -33,7 +33,8 @@ typedef struct oracle_tensor {
     size_t count;     /* elements, padding between strides included */
     size_t bytes;
     void *host;       /* what the device starts with: inputs; for outputs a poison pattern */
-    double *expected; /* outputs: the reference, NaN where nothing may be written (see untouched) */
+    double *expected; /* outputs, after expect: the reference, NaN where nothing may be written (see
+                         untouched) */
     bool output;
     bool
         *untouched; /* outputs with gaps: true where the element must keep its poison; NULL: none */
@@ -65,11 +66,14 @@ typedef struct fa_oracle {
     /* Whether a size of that name, a dimension or an extra one, counts with this spec. NULL: all
      * of them do. */
     bool (*uses_size)(const fa_spec *spec, const char *name);
-    /* Fills everything: `sizes` is a spec whose dimensions are all set (the shape of this case),
-     * `spec` the one to compile (some of them maybe dynamic). false, with a message in `why`, when
-     * the shape makes no sense. Free with free_case. */
+    /* Fills everything but what is expected: `sizes` is a spec whose dimensions are all set (the
+     * shape of this case), `spec` the one to compile (some of them maybe dynamic). false, with a
+     * message in `why`, when the shape makes no sense. Free with free_case. */
     bool (*make_case)(const fa_spec *spec, const fa_spec *sizes, const int64_t *extra,
                       uint64_t seed, oracle_case *out, char *why, size_t why_size);
+    /* Computes what is expected of the outputs, and the gate where it depends on that, on one
+     * thread. */
+    void (*expect)(oracle_case *c);
     /* Points args at device memory: device[i] for tensor[i] (in-place operations read and write
      * one). */
     void (*bind)(oracle_case *c, void *const *device);

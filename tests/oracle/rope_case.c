@@ -335,7 +335,6 @@ static bool make_case(const fa_spec *spec, const fa_spec *sizes, const int64_t *
     }
     set_gate(out);
     count_work(out);
-    oracle_rope_expect(out);
     return true;
 }
 
@@ -370,6 +369,7 @@ const fa_oracle fa_oracle_rope = {
     .extra_defaults = extra_defaults,
     .uses_size = uses_size,
     .make_case = make_case,
+    .expect = oracle_rope_expect,
     .bind = bind,
     .free_case = oracle_free_tensors,
 };
