@@ -107,6 +107,27 @@ static void run_token_counts(fa_lowrank_kv_spec spec, const int (*shapes)[2], si
     close_device(&f, ctx);
 }
 
+/* One of few terms may be much larger than the others, and so may its rounding. */
+Test(gpu_lowrank_kv_sizes, few_terms_in_16_bits)
+{
+    static const fa_lowrank_kv_spec specs[] = {
+        {TWO, .dtype = FA_F16, .model_dim = 1, .rank = 64, .heads = 5, .head_dim = 33},
+        {ONE, .dtype = FA_BF16, .model_dim = 8, .rank = 3, .heads = 5, .head_dim = 24},
+        {ONE, .dtype = FA_F16, .model_dim = 65, .rank = 1, .heads = 5, .head_dim = 65}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 3; i++) {
+        fa_lowrank_kv_spec sizes = specs[i];
+        fa_kernel *kernel = compile_lowrank(ctx, sizes);
+        sizes.batch = 2;
+        sizes.seqlen = 65;
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            run_lowrank(kernel, specs[i], sizes, NULL, seed);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
 Test(gpu_lowrank_kv_sizes, few_tokens)
 {
     static const int shapes[][2] = {{1, 1},  {1, 3},  {3, 1},  {2, 8}, {1, 15},
