@@ -128,17 +128,19 @@ Test(gpu_linear_layouts, stages)
     close_device(&f, ctx);
 }
 
-/* Fewer tiles of k than stages, where that is known: the others have no place. */
+/* Fewer tiles of k than stages: where angles are kept, the others have no place. */
 Test(gpu_linear_layouts, more_stages_than_tiles)
 {
-    static const fa_linear_spec kinds[] = {{.stages = 16},
-                                           {.arithmetic = FA_LINEAR_FMA, .stages = 16},
-                                           {.arithmetic = FA_LINEAR_SPLIT_F16, .stages = 13},
-                                           {FP8, .stages = 16}};
+#define TURNED .rotation = FA_KV_ROTATE_INTERLEAVED, .head_dim = 8
+    static const fa_linear_spec kinds[] = {
+        {TURNED, .stages = 16},
+        {TURNED, .arithmetic = FA_LINEAR_FMA, .stages = 16},
+        {TURNED, .arithmetic = FA_LINEAR_SPLIT_F16, .stages = 13},
+        {FP8, TURNED, .stages = 16}};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < COUNT(kinds); i++)
-        for (int k = 1; k < 260; k += 86) {
+        for (int k = 1; k < 260; k += 172) {
             const fa_linear_spec sized = linear_sized(small_tiles(kinds[i]), 40, 40, k);
             compile_and_run_linear(ctx, sized, sized, NULL, i + 1);
         }
