@@ -53,7 +53,7 @@ inline constexpr double NORM_EPS = 1e-6;
 inline constexpr int RANK = 48, MODEL_DIM = 256, HEADS = 4, HEAD_DIM = 32, HEAD_DIM_V = 32,
                      BATCH = 0, SEQLEN = 0;
 inline constexpr int CACHE = 0, ROPE_DIM = 0, ROTATION = 0;
-inline constexpr lowrank_step STEPS[5] = {{0, false, {16, 16, 2, 4, 48, 64, 48, 2, 105600}, {}}};
+inline constexpr lowrank_step STEPS[5] = {{0, false, {16, 16, 2, 4, 48, 64, 48, 2, 106624}, {}}};
 inline constexpr int WARPS = 8, PARAM_BYTES = 496;
 inline constexpr int ANGLES = fajit::ANGLES_COMPUTED, SCALING = 0;
 inline constexpr double ATTENTION_FACTOR = 1;
