@@ -12,6 +12,7 @@
 #include "fajit/linear_shape.cuh"
 #include "fajit/order.cuh"
 #include "fajit/positions.cuh"
+#include "fajit/shared.cuh"
 
 namespace fajit {
 
@@ -49,11 +50,6 @@ __device__ __forceinline__ angles<PAIRS> linear_angles(const typename S::params 
 }
 
 // --- angles that are kept ------------------------------------------------------------------------
-
-// The floats of one access of shared memory.
-template <int COUNT> struct alignas(4 * COUNT) shared_floats {
-    float value[COUNT];
-};
 
 // In both rotations a pair is two neighbouring columns of a tile.
 template <class S> struct linear_kept_angles {
@@ -106,23 +102,24 @@ template <class S> struct linear_kept_angles {
     static __device__ __forceinline__ void get(float (&to)[COUNT], const float *from)
     {
         constexpr int STEP = COUNT < 4 ? COUNT : 4;
-        using part = shared_floats<STEP>;
+        using part = shared_piece<STEP * 4>;
 #pragma unroll
         for (int i = 0; i < COUNT; i += STEP) {
             const part x = *reinterpret_cast<const part *>(from + i);
 #pragma unroll
             for (int k = 0; k < STEP; k++)
-                to[i + k] = x.value[k];
+                to[i + k] = __uint_as_float(x.word[k]);
         }
     }
 
     static __device__ __forceinline__ void put(float *to, const float (&from)[RUN])
     {
-        shared_floats<RUN> x;
+        using part = shared_piece<RUN * 4>;
+        part x;
 #pragma unroll
         for (int k = 0; k < RUN; k++)
-            x.value[k] = from[k];
-        *reinterpret_cast<shared_floats<RUN> *>(to) = x;
+            x.word[k] = __float_as_uint(from[k]);
+        *reinterpret_cast<part *>(to) = x;
     }
 };
 

@@ -63,14 +63,6 @@ __device__ __forceinline__ unsigned load_word(const void *address)
 #endif
 }
 
-// The bytes of one access to shared memory.
-template <int BYTES> struct alignas(BYTES) shared_piece {
-    unsigned word[BYTES / 4];
-};
-template <> struct alignas(2) shared_piece<2> {
-    unsigned short word[1];
-};
-
 __device__ __forceinline__ constexpr int power_of_two_from(int n)
 {
     return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2);

@@ -13,6 +13,14 @@ __device__ __forceinline__ unsigned shared_address(const void *address)
 }
 #endif
 
+// The bytes of one access to shared memory.
+template <int BYTES> struct alignas(BYTES) shared_piece {
+    unsigned word[BYTES / 4];
+};
+template <> struct alignas(2) shared_piece<2> {
+    unsigned short word[1];
+};
+
 // A place in shared memory from which others are constants away: the compiler takes it as it is,
 // and the constants go into the instructions. Left to itself it makes an address of each place, out
 // of parts that several have.

@@ -86,8 +86,8 @@ static int64_t sum_bytes(const linear_layout *l)
     return (int64_t)l->warps_k * l->tile_m * (l->tile_n + 8 + (over ? 32 - over : 0)) * 4;
 }
 
-/* As KEEPS_ANGLES in linear_shape.cuh. */
-static bool keeps_angles(const fa_linear_spec *s, const linear_layout *l, const fa__target *target)
+bool fa__linear_keeps_angles(const fa_linear_spec *s, const linear_layout *l,
+                             const fa__target *target)
 {
     return s->rotation && l->tile_m * l->tile_n <= 64 * 64 && target->cc >= 90;
 }
@@ -109,7 +109,7 @@ static int64_t ring_tiles(const fa_linear_spec *s, int64_t stages)
 int64_t fa__linear_shared_bytes(const fa_linear_spec *s, const linear_layout *l, int64_t stages,
                                 const fa__target *target)
 {
-    const bool keeps = keeps_angles(s, l, target);
+    const bool keeps = fa__linear_keeps_angles(s, l, target);
     const int64_t ring = (keeps ? ring_tiles(s, stages) : stages) * fa__linear_stage_bytes(l);
     return (ring > sum_bytes(l) ? ring : sum_bytes(l)) + (keeps ? angle_bytes(s, l) : 0);
 }

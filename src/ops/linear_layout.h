@@ -31,6 +31,10 @@ static inline int32_t fa__linear_layout_threads(const linear_layout *l)
     return 32 * l->warps_m * l->warps_n * l->warps_k;
 }
 
+/* Whether blocks keep angles in shared memory, as KEEPS_ANGLES in linear_shape.cuh. */
+bool fa__linear_keeps_angles(const fa_linear_spec *s, const linear_layout *l,
+                             const fa__target *target);
+
 /* Of shared memory: one tile of x and one of w; all of a block. */
 int64_t fa__linear_stage_bytes(const linear_layout *l);
 int64_t fa__linear_shared_bytes(const fa_linear_spec *s, const linear_layout *l, int64_t stages,

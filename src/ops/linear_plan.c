@@ -53,7 +53,9 @@ static fa_status refuse_tile(const fa_linear_spec *s, const linear_layouts *tabl
                             "bytes of shared memory that a block can have on %s; ask for less, 0 "
                             "stands for what fits (fa_linear_spec.tile_m, tile_n, stages)",
                             s->tile_m, s->tile_n, s->stages,
-                            s->rotation ? ", and the angles of their rotation," : "",
+                            fa__linear_keeps_angles(s, &table->line[i], target)
+                                ? ", and the angles of their rotation,"
+                                : "",
                             target->smem_optin, target->arch);
     list_tiles(table, &known);
     return fa__fail(FA_ERR_VALUE,
