@@ -198,7 +198,7 @@ def attention_rows():
 
 def lowrank_rows():
     rows = []
-    for kind, where in (("hot_graph", "buffers in L2"), ("graph", "buffers from memory")):
+    for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
         bench = f"lowrank_canonical_f32_{kind}"
         rows.append(
             Row(

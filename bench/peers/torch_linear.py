@@ -10,8 +10,8 @@ from common import QUICK, attempt, emit, time_graph
 BUDGET_MS = 40 if QUICK else 200
 ROWS = 1024 if QUICK else 8192
 LARGE = [(512, 4096), (2048, 512), (4096, 512), (2048, 2048)]
-SMALL = [(384, 48, 256), (384, 256, 48), (512, 256, 256)]
-FEW_ROWS = [(1, 4096, 4096), (16, 4096, 4096)]
+SMALL = [(384, 48, 256, 192), (384, 256, 48, 192), (512, 256, 256, 80)]  # and sets of buffers
+FEW_ROWS = [(1, 4096, 4096, 8), (16, 4096, 4096, 8)]
 
 
 class Case:
@@ -64,11 +64,11 @@ def main():
         for n, k in LARGE:
             name = f"linear_{label}_M8192_N{n}_K{k}"
             attempt(name, "cublas", run, name, dtype, (ROWS, n, k), 2, 10)
-    for label, dtype, sizes, sets in (
-        ("f32", torch.float32, SMALL, 64),
-        ("bf16", torch.bfloat16, FEW_ROWS, 8),
+    for label, dtype, sizes in (
+        ("f32", torch.float32, SMALL),
+        ("bf16", torch.bfloat16, FEW_ROWS),
     ):
-        for m, n, k in sizes:
+        for m, n, k, sets in sizes:
             for kind, used in (("graph_cold", sets), ("graph_hot", 1)):
                 name = f"linear_{label}_M{m}_N{n}_K{k}_{kind}"
                 attempt(name, "cublas", run, name, dtype, (m, n, k), used, 8 * sets)
