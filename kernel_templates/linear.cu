@@ -87,7 +87,7 @@ struct constants {
                           MAPPED_ROWS = ::MAPPED_ROWS, ROWS_WIDE = ::ROWS_WIDE,
                           POSITIONS_WIDE = ::POSITIONS_WIDE, FRESH = false, WEIGHTS_BY_K = false,
                           X_JUMPS = false, Y_JUMPS = false;
-    static constexpr int WAIT = fajit::LINEAR_WAITS;
+    static constexpr int WAIT = fajit::LINEAR_PREFETCHES;
     static constexpr int SCALES = ::SCALES, ACTIVATION = ::ACTIVATION, SPLIT_1 = ::SPLIT_1,
                          SPLIT_2 = ::SPLIT_2, ROTATION = ::ROTATION, HEAD_DIM = ::HEAD_DIM,
                          ROTARY_DIM = ::ROTARY_DIM, ROTATED = ::ROTATED;

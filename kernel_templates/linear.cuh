@@ -10,7 +10,9 @@
 //                        LINEAR_WAITS: waits for its end, and then lets the successor start, as
 //                        late as that can be: just before the first loads, or before it reads
 //                        positions; LINEAR_WAITS_FOR_X: the same, but loads the first tiles of w
-//                        before: they are older than that kernel; LINEAR_WAITS_NOT
+//                        before: they are older than that kernel; LINEAR_PREFETCHES: as
+//                        LINEAR_WAITS, but before asks for what a brief kernel loads to come to
+//                        the L2 cache; LINEAR_WAITS_NOT
 //     WEIGHTS_BY_K       bool: w is [k, n], in 16 or 32 bits, and columns of w may lie apart in
 //                        groups, as heads do: Jumps has w_jumps
 //     X_JUMPS            bool: rows of x may lie apart in groups, as batches do: Jumps has x_jumps

@@ -7,6 +7,7 @@
 #include "fajit/linear_shape.cuh"
 #include "fajit/order.cuh"
 #include "fajit/padded.cuh"
+#include "fajit/prefetch.cuh"
 #include "fajit/sync.cuh"
 #include "fajit/tile.cuh"
 
@@ -25,6 +26,10 @@ template <class S> struct linear_loader {
     static constexpr bool W_CHECKED = !S::N || S::N % S::TILE_N || RAGGED_K;
     // Of rows of w in another order, so many have registers; more are found anew for each tile.
     static constexpr bool KEEPS_ROWS = S::HALF && w_share::count <= 4;
+    // What comes first is all that there is of a small tile: then its way is what counts. Where
+    // angles are made meanwhile, that takes the time.
+    static constexpr bool PREFETCHES = S::WAIT == LINEAR_PREFETCHES && S::IS_SMALL && S::K &&
+                                       S::K_TILES < S::STAGES && !S::IN_PARTS && !S::KEEPS_ANGLES;
 
     const params &p;
     const linear_place &b;
@@ -290,10 +295,24 @@ template <class S> struct linear_loader {
         }
     }
 
+    __device__ __forceinline__ void prefetch_first() const
+    {
+        const int bytes = (b.end - b.begin) * static_cast<int>(sizeof(Element));
+        const auto row = [&](int i) -> const Element * {
+            const int m = b.m + i, n = b.n + i - S::TILE_M;
+            if (i < S::TILE_M)
+                return m < S::m_of(p) ? S::x_row(p, m) + b.begin : nullptr;
+            return n < S::n_of(p) ? S::w_at(p, S::column_of(p, n), b.begin) : nullptr;
+        };
+        prefetch_rows<S::THREADS>(S::TILE_M + S::TILE_N, bytes, threadIdx.x, row);
+    }
+
     // All stages but one: the loads run that far ahead.
     __device__ __forceinline__ void load_first()
     {
-        if constexpr (S::WAIT == LINEAR_WAITS) {
+        if constexpr (PREFETCHES)
+            prefetch_first();
+        if constexpr (S::WAIT == LINEAR_WAITS || S::WAIT == LINEAR_PREFETCHES) {
             wait_for_predecessor();
             let_successor_start();
         }

@@ -12,12 +12,13 @@
 namespace fajit {
 
 inline constexpr int LINEAR_FMA = 0, LINEAR_WHOLE = 1, LINEAR_SPLIT_TF32 = 2, LINEAR_SPLIT_BF16 = 3,
-                     LINEAR_SPLIT_F16 = 4;                                           // ARITHMETIC
-inline constexpr int LINEAR_SILU = 1, LINEAR_GELU = 2, LINEAR_GELU_TANH = 3;         // ACTIVATION
-inline constexpr int LINEAR_SCALE_TENSOR = 1, LINEAR_SCALE_ROW = 2;                  // SCALES
-inline constexpr int LINEAR_ROTATE_HALF = 1, LINEAR_ROTATE_INTERLEAVED = 2;          // ROTATION
-inline constexpr int LINEAR_WAITS_NOT = 0, LINEAR_WAITS = 1, LINEAR_WAITS_FOR_X = 2; // WAIT
-inline constexpr int LINEAR_ROTATED_ALL = 0, LINEAR_ROTATED_GIVEN = -1;              // ROTATED
+                     LINEAR_SPLIT_F16 = 4;                                   // ARITHMETIC
+inline constexpr int LINEAR_SILU = 1, LINEAR_GELU = 2, LINEAR_GELU_TANH = 3; // ACTIVATION
+inline constexpr int LINEAR_SCALE_TENSOR = 1, LINEAR_SCALE_ROW = 2;          // SCALES
+inline constexpr int LINEAR_ROTATE_HALF = 1, LINEAR_ROTATE_INTERLEAVED = 2;  // ROTATION
+inline constexpr int LINEAR_WAITS_NOT = 0, LINEAR_WAITS = 1, LINEAR_WAITS_FOR_X = 2,
+                     LINEAR_PREFETCHES = 3;                             // WAIT
+inline constexpr int LINEAR_ROTATED_ALL = 0, LINEAR_ROTATED_GIVEN = -1; // ROTATED
 
 template <class T> struct linear_rows {
     T *data;

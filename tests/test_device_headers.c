@@ -19,6 +19,7 @@ static const char begin[] =
     "#include \"fajit/ldmatrix.cuh\"\n"
     "#include \"fajit/mma.cuh\"\n"
     "#include \"fajit/order.cuh\"\n"
+    "#include \"fajit/prefetch.cuh\"\n"
     "#include \"fajit/sync.cuh\"\n"
     "using namespace fajit;\n"
     "template <class A, class B, class C, int K> __device__ void multiply(unsigned *u)\n"
@@ -123,6 +124,7 @@ static const use uses[] = {
     {"fence_device();", "fence.acq_rel.gpu", 0, NULL, 0},
     {"wait_for_predecessor();", "griddepcontrol.wait", 90, NULL, 0},
     {"let_successor_start();", "griddepcontrol.launch_dependents", 90, NULL, 0},
+    {"prefetch(u);", "prefetch.global.L2", 90, NULL, 0},
     FP8("u[0] = pack_pair(fp8_e4m3{}, x[0], x[1]);", "cvt.rn.satfinite.e4m3x2.f32"),
     FP8("u[0] = pack_pair(fp8_e5m2{}, x[0], x[1]);", "cvt.rn.satfinite.e5m2x2.f32"),
     FP8("unpack_pair(fp8_e4m3{}, u[0], x[0], x[1]);", "cvt.rn.f16x2.e4m3x2"),

@@ -143,7 +143,7 @@ Test(gpu_order, lowrank_kv_waits)
     run_all(specs, COUNT(specs));
 }
 
-/* In float16 parts, which a launch of their own makes; with sums that several blocks share; and
+/* With memory that is asked for ahead; in float16 parts, which a launch of their own makes; with sums that several blocks share; and
  * with angles of positions that are read. */
 Test(gpu_order, linear_waits)
 {
