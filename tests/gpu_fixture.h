@@ -35,10 +35,20 @@ static inline fa_context *open_device_afresh(fixture *f, int device)
     return open_device_with(f, device, NULL);
 }
 
-/* For what a tool that watches the device changes by itself. */
+/* FAJIT_TEST_SANITIZER names the tool of compute-sanitizer that the test runs under.
+ *
+ * For what a tool that watches the device changes by itself. */
 static inline void skip_under_sanitizer(const char *why)
 {
     if (getenv("FAJIT_TEST_SANITIZER"))
+        cr_skip_test("%s", why);
+}
+
+/* For what it takes longer to run than anybody waits. */
+static inline void skip_under_racecheck(const char *why)
+{
+    const char *tool = getenv("FAJIT_TEST_SANITIZER");
+    if (tool && strcmp(tool, "racecheck") == 0)
         cr_skip_test("%s", why);
 }
 
