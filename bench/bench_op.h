@@ -33,7 +33,7 @@ void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream 
 /* Three: in a graph over buffers larger than the L2 cache, queued launch by launch, and in a graph
  * over one set, which fits. That is not bound by memory, so that the copy rate sets it no floor. */
 void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);
-/* Two: in a graph, and queued launch by launch. gb_per_s 0: over buffers that fit in the L2 cache. */
+/* Two: in a graph, and queued launch by launch. */
 void bench_op_both(const bench_op *op, size_t launches, bool quick, double gb_per_s,
                    gpu_stream stream);
 

@@ -7,7 +7,7 @@
 
 namespace fajit {
 
-// Asks for the 128 bytes around `from`. Nothing happens where kernels do not overlap.
+// Asks for the cache line that `from` is in. Nothing happens where kernels do not overlap.
 __device__ __forceinline__ void prefetch(const void *from)
 {
 #if __CUDA_ARCH__ >= 900 && !defined FAJIT_EMULATED
@@ -17,8 +17,9 @@ __device__ __forceinline__ void prefetch(const void *from)
 #endif
 }
 
-// Asks for `rows` rows of `bytes` bytes, by THREADS threads of which this is number `thread`.
-// row(i): where row i begins; null: there is none.
+// Asks for `rows` rows of `bytes` bytes, each from a multiple of 128 on, by THREADS threads of which
+// this is number `thread`; elsewhere the last line may be missed. row(i): where row i begins; null:
+// there is none.
 template <int THREADS, class Row>
 __device__ __forceinline__ void prefetch_rows(int rows, int bytes, int thread, Row row)
 {
