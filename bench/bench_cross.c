@@ -12,12 +12,13 @@
 #include <string.h>
 
 #define MAX_SETS 64
+#define IN_L2 8 /* sets at most that do not ask for rows from memory */
 /* Rows of x_kv that differ. Their projections are all that a check of any size has to compute; the
  * rotation tells the rest apart. */
 #define DISTINCT 61
 
 typedef struct cross_case {
-    const char *name;
+    char name[64];
     fa_cross_attention_spec spec; /* every size is baked */
     size_t sets;                  /* of everything; many: the work is small */
 } cross_case;
@@ -329,13 +330,51 @@ static void run_case(fa_context *ctx, const cross_case *of, bool quick, double g
              s->model_dim, s->heads_q, s->head_dim);
     bench_emit_compile(of->name, run.kernel);
     if (result_is_right(&run, stream))
-        (of->sets > 2 ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
+        (of->sets > IN_L2 ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
     tear_down(&run);
 }
 
 #define CANONICAL                                                                                  \
     .rotation = FA_KV_ROTATE_INTERLEAVED, .model_dim = 256, .heads_q = 8, .heads_k = 8,            \
     .head_dim = 32, .batch = 4, .seqlen_q = 64, .seqlen_k = 128
+
+/* Where one launch might be worth it: hardly any work. */
+typedef struct tiny_case {
+    const char *name;
+    int32_t seqlen_q, seqlen_k, model_dim, heads, head_dim;
+} tiny_case;
+
+static const tiny_case tiny[] = {
+    {"16x16_c128", 16, 16, 128, 4, 32},
+    {"1x64_c256", 1, 64, 256, 8, 32},
+    {"64x128_c512", 64, 128, 512, 8, 64},
+};
+
+static void compare_plans(fa_context *ctx, const tiny_case *t, bool quick, double gb_per_s,
+                          gpu_stream stream)
+{
+    static const char *const types[] = {[FA_F32] = "f32", [FA_BF16] = "bf16"};
+    static const char *const plans[] = {
+        [FA_CROSS_ONE_LAUNCH] = "one", [FA_CROSS_FEW_LAUNCHES] = "few"};
+    for (int i = 0; i < 4; i++) {
+        const fa_dtype dtype = i < 2 ? FA_F32 : FA_BF16;
+        const fa_cross_plan plan = i % 2 ? FA_CROSS_FEW_LAUNCHES : FA_CROSS_ONE_LAUNCH;
+        cross_case of = {.spec = {.dtype = dtype,
+                                  .plan = plan,
+                                  .rotation = FA_KV_ROTATE_INTERLEAVED,
+                                  .batch = 1,
+                                  .seqlen_q = t->seqlen_q,
+                                  .seqlen_k = t->seqlen_k,
+                                  .model_dim = t->model_dim,
+                                  .heads_q = t->heads,
+                                  .heads_k = t->heads,
+                                  .head_dim = t->head_dim},
+                         .sets = IN_L2};
+        snprintf(of.name, sizeof of.name, "cross_plans_%s_%s_%s", types[dtype], t->name,
+                 plans[plan]);
+        run_case(ctx, &of, quick, gb_per_s, stream);
+    }
+}
 
 static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per_s,
                     gpu_stream stream)
@@ -383,6 +422,9 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
             s->seqlen_q = s->seqlen_k /= 4;
         run_case(ctx, &cases[i], quick, gb_per_s, stream);
     }
+    for (size_t i = 0; i < sizeof tiny / sizeof tiny[0]; i++)
+        if (bench_wanted(only, "cross_plans"))
+            compare_plans(ctx, &tiny[i], quick, gb_per_s, stream);
 }
 
 int main(int argc, char **argv)

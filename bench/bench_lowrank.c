@@ -180,10 +180,8 @@ static void run_case(fa_context *ctx, const lowrank_case *of, bool quick, double
     snprintf(op.sizes, sizeof op.sizes, "%zu tokens, M %d, R %d, G %d, D %d", run.tokens,
              s->model_dim, s->rank, s->heads, s->head_dim);
     const bool right = result_is_right(&run, stream);
-    if (right && of->sets == MAX_SETS)
-        bench_op_small(&op, quick, gb_per_s, stream);
-    else if (right)
-        bench_op_both(&op, run.tokens > 1000 ? 20 : 64, quick, gb_per_s, stream);
+    if (right)
+        (of->sets == MAX_SETS ? bench_op_small : bench_op_large)(&op, quick, gb_per_s, stream);
     tear_down(&run);
 }
 
@@ -203,23 +201,30 @@ static const lowrank_case cases[] = {
      3},
 };
 
-/* Where one launch and two cost the same: what the cost model of the plans is held to. */
-static void run_crossover(fa_context *ctx, bool quick, double gb_per_s, gpu_stream stream)
+/* Where one launch and two cost the same, and what is taken: what the cost model is held to. */
+static const struct {
+    const char *name;
+    fa_lowrank_kv_spec spec;
+} crossovers[] = {
+    {"f32_m256_r48", {CANONICAL}},
+    {"bf16_m384_r192",
+     {.dtype = FA_BF16, .model_dim = 384, .rank = 192, .heads = 8, .head_dim = 64}},
+};
+
+static void run_crossover(fa_context *ctx, size_t number, bool quick, double gb_per_s,
+                          gpu_stream stream)
 {
-    static const int tokens[] = {64, 256, 1024, 4096};
-    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
-        for (int plan = 1; plan <= 2; plan++) {
-            lowrank_case of = {.spec = {.dtype = FA_BF16,
-                                        .plan = (fa_lowrank_plan)plan,
-                                        .model_dim = 384,
-                                        .rank = 192,
-                                        .heads = 8,
-                                        .head_dim = 64,
-                                        .batch = 1,
-                                        .seqlen = tokens[i]},
-                               .sets = 8};
-            snprintf(of.name, sizeof of.name, "lowrank_crossover_bf16_m384_r192_%d_%s", tokens[i],
-                     plan == 1 ? "one" : "two");
+    static const char *const plans[] = {[FA_LOWRANK_AUTO] = "auto",
+                                        [FA_LOWRANK_ONE_LAUNCH] = "one",
+                                        [FA_LOWRANK_TWO_LAUNCHES] = "two"};
+    for (int32_t tokens = 64; tokens <= 16384; tokens *= 4)
+        for (size_t plan = 0; plan < sizeof plans / sizeof plans[0]; plan++) {
+            lowrank_case of = {.spec = crossovers[number].spec, .sets = 8};
+            of.spec.batch = 1;
+            of.spec.seqlen = tokens;
+            of.spec.plan = (fa_lowrank_plan)plan;
+            snprintf(of.name, sizeof of.name, "lowrank_crossover_%s_%d_%s", crossovers[number].name,
+                     tokens, plans[plan]);
             run_case(ctx, &of, quick, gb_per_s, stream);
         }
 }
@@ -230,8 +235,9 @@ static void run_all(fa_context *ctx, bool quick, const char *only, double gb_per
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (bench_wanted(only, cases[i].name))
             run_case(ctx, &cases[i], quick, gb_per_s, stream);
-    if (bench_wanted(only, "lowrank_crossover"))
-        run_crossover(ctx, quick, gb_per_s, stream);
+    for (size_t i = 0; i < sizeof crossovers / sizeof crossovers[0]; i++)
+        if (bench_wanted(only, "lowrank_crossover"))
+            run_crossover(ctx, i, quick, gb_per_s, stream);
 }
 
 int main(int argc, char **argv)

@@ -77,8 +77,12 @@ void bench_emit_compile(const char *name, const fa_kernel *kernel)
 
 void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream)
 {
-    emit(op, op->name, bench_time_graph(op->launch, op->user, 10, budget_ms(quick), stream),
-         gb_per_s);
+    const size_t launches = *op->sets > 2 ? *op->sets * 8 : 20;
+    const double budget = budget_ms(quick);
+    char name[160];
+    emit(op, op->name, bench_time_graph(op->launch, op->user, launches, budget, stream), gb_per_s);
+    snprintf(name, sizeof name, "%s_stream", op->name);
+    emit(op, name, bench_time_stream(op->launch, op->user, launches, budget, stream), gb_per_s);
 }
 
 void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream)
@@ -94,17 +98,6 @@ void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream 
     snprintf(name, sizeof name, "%s_graph_hot", op->name);
     emit(op, name, bench_time_graph(op->launch, op->user, launches, budget, stream), 0);
     *op->sets = all;
-}
-
-void bench_op_both(const bench_op *op, size_t launches, bool quick, double gb_per_s,
-                   gpu_stream stream)
-{
-    const double budget = budget_ms(quick);
-    char name[160];
-    snprintf(name, sizeof name, "%s_graph", op->name);
-    emit(op, name, bench_time_graph(op->launch, op->user, launches, budget, stream), gb_per_s);
-    snprintf(name, sizeof name, "%s_stream", op->name);
-    emit(op, name, bench_time_stream(op->launch, op->user, launches, budget, stream), gb_per_s);
 }
 
 /* --- the program --- */

@@ -27,15 +27,12 @@ typedef struct bench_op {
 /* How long NVRTC took for the kernel: the caches of benchmarks are empty at first. */
 void bench_emit_compile(const char *name, const fa_kernel *kernel);
 
-/* One row: a graph of launches, against the time that the bytes take at the copy rate, or the
- * arithmetic at its own. */
+/* Two rows: in a graph, NAME, and queued launch by launch, NAME_stream, against the time that the bytes
+ * take at the copy rate, or the arithmetic at its own. */
 void bench_op_large(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);
 /* Three: in a graph over buffers larger than the L2 cache, queued launch by launch, and in a graph
  * over one set, which fits. That is not bound by memory, so that the copy rate sets it no floor. */
 void bench_op_small(const bench_op *op, bool quick, double gb_per_s, gpu_stream stream);
-/* Two: in a graph, and queued launch by launch. */
-void bench_op_both(const bench_op *op, size_t launches, bool quick, double gb_per_s,
-                   gpu_stream stream);
 
 /* cos and sin, [rows, head_dim / 2] float32 each, of base 10000; and the angle in them. */
 double bench_angle(int32_t position, int32_t pair, int32_t head_dim);

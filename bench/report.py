@@ -68,13 +68,14 @@ def floor_of(row, results):
     return results.value(*(row.floor or (row.bench, "floor", row.metric)))
 
 
-def verdict(row, value, floor):
+def verdict(row, value, results):
     if value is None:
         return "not measured"
     if row.share is not None:
-        if floor is None:
-            return "no floor"
-        share = floor / value
+        least = results.value(*row.rival) if row.rival else floor_of(row, results)
+        if least is None:
+            return "nothing to compare with"
+        share = least / value
         return "met" if share >= row.share else f"**missed**, {share * 100:.1f} %"
     if row.limit is None:
         return ""
@@ -95,8 +96,8 @@ def table(rows, results):
             peer_values(row, results),
         )
         unit = results.unit(row.bench, "fajit", row.metric)
-        noise = results.value(row.bench, "fajit", "noise")
-        cells = [row.title, "not measured" if value is None else f"**{number(value)}** {unit}"]
+        noise = results.value(row.bench, "fajit", "noise") if row.metric == "time" else None
+        cells = [row.title, "not measured" if value is None else f"**{number(value)}** {unit}".strip()]
         if value is not None and noise is not None:
             cells[1] += f" ± {noise:.1f} %"
         if has_floor:
@@ -106,7 +107,7 @@ def table(rows, results):
         if impls:
             best = min(peers.values()) if peers else None
             cells.append("" if best is None or not value or value <= 0 else f"{best / value:.2f}x")
-        lines.append("| " + " | ".join(cells + [row.target, verdict(row, value, floor)]) + " |")
+        lines.append("| " + " | ".join(cells + [row.target, verdict(row, value, results)]) + " |")
     return lines
 
 

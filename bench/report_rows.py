@@ -9,7 +9,8 @@ class Row:
     bench: str  # of fajit's value and of its floor
     target: str = ""  # as text
     limit: float = None  # largest value that meets the target
-    share: float = None  # instead: smallest floor / value that meets it
+    share: float = None  # instead: smallest floor / value that meets it,
+    rival: tuple = None  # or (bench, impl, metric) / value
     metric: str = "time"
     peers: list = field(default_factory=list)  # [(bench, metric)]
     floor: tuple = None  # (bench, impl, metric); None: (bench, "floor", the metric)
@@ -103,10 +104,33 @@ def kv_rows():
     return rows
 
 
+LARGE_LINEAR = ((512, 4096), (2048, 512), (4096, 512), (2048, 2048))
+
+
+def linear_error_rows():
+    rows = []
+    for split in ("", "split_tf32_"):
+        for n, k in LARGE_LINEAR:
+            peer = f"linear_f32_M8192_N{n}_K{k}"
+            how = " in tf32 parts" if split else ""
+            rows.append(
+                Row(
+                    f"float32{how}, 8192 x {n} x {k}",
+                    f"linear_f32_{split}M8192_N{n}_K{k}",
+                    "<= cuBLAS",
+                    share=1,
+                    metric="error",
+                    peers=[(peer, "error")],
+                    rival=(peer, "cublas", "error"),
+                )
+            )
+    return rows
+
+
 def linear_rows():
     rows = []
     for dtype, title, share in (("f32", "float32", 2.0), ("bf16", "bfloat16", 1.0)):
-        for n, k in ((512, 4096), (2048, 512), (4096, 512), (2048, 2048)):
+        for n, k in LARGE_LINEAR:
             bench = f"linear_{dtype}_M8192_N{n}_K{k}"
             rows.append(
                 Row(
@@ -115,11 +139,11 @@ def linear_rows():
                     f">= {share:g} x cuBLAS",
                     share=share,
                     peers=[(bench, "time")],
-                    floor=(bench, "cublas", "time"),
+                    rival=(bench, "cublas", "time"),
                 )
             )
     for split in ("split_tf32", "split_f16"):
-        for n, k in ((512, 4096), (2048, 512), (4096, 512), (2048, 2048)):
+        for n, k in LARGE_LINEAR:
             peer = f"linear_f32_M8192_N{n}_K{k}"
             aimed = split == "split_f16"  # what auto takes
             rows.append(
@@ -129,7 +153,7 @@ def linear_rows():
                     ">= 2 x cuBLAS" if aimed else "",
                     share=2 if aimed else None,
                     peers=[(peer, "time")],
-                    floor=(peer, "cublas", "time"),
+                    rival=(peer, "cublas", "time"),
                 )
             )
     for size, limit in (((384, 48, 256), 2.5), ((384, 256, 48), 2.2), ((512, 256, 256), 3.5)):
@@ -142,7 +166,6 @@ def linear_rows():
                     f"<= {limit} us",
                     limit,
                     peers=[(bench, "time")],
-                    floor=(bench, "cublas", "time"),
                 )
             )
     for m in (1, 16):
@@ -153,9 +176,15 @@ def linear_rows():
                     f"bfloat16, {m} x 4096 x 4096, in a graph, {where}",
                     bench,
                     peers=[(bench, "time")],
-                    floor=(bench, "cublas", "time"),
                 )
             )
+    for dtype, title in (("f32", "float32"), ("bf16", "bfloat16")):
+        for n, k in LARGE_LINEAR:
+            bench = f"linear_{dtype}_M8192_N{n}_K{k}_stream"
+            rows.append(Row(f"{title}, 8192 x {n} x {k}, plain launches", bench))
+    for size in ((384, 48, 256), (384, 256, 48), (512, 256, 256)):
+        bench = "linear_f32_M{}_N{}_K{}_stream_cold".format(*size)
+        rows.append(Row("float32, {} x {} x {}, plain launches".format(*size), bench))
     for title, name in (
         ("float32, 8192 x 2048 x 2048", "f32_M8192_N2048_K2048"),
         ("float32, 8192 x 2048 x 2048, split_tf32", "f32_split_tf32_M8192_N2048_K2048"),
@@ -196,6 +225,26 @@ def attention_rows():
     return rows
 
 
+LARGE_LOWRANK = (
+    ("m4096_r512_g8", "4096 to 512 to 8 heads"),
+    ("m4096_r512_g16", "4096 to 512 to 16 heads"),
+    ("m1024_r64_g8", "1024 to 64 to 8 heads"),
+)
+
+
+def crossover_rows():
+    rows = []
+    for weights, title in (
+        ("f32_m256_r48", "float32, 256 to 48 to 4 heads of 32"),
+        ("bf16_m384_r192", "bfloat16, 384 to 192 to 8 heads of 64"),
+    ):
+        for tokens in (64, 256, 1024, 4096, 16384):
+            for plan, how in (("one", "one launch"), ("two", "two launches"), ("auto", "auto")):
+                bench = f"lowrank_crossover_{weights}_{tokens}_{plan}"
+                rows.append(Row(f"{title}, {tokens} tokens, {how}", bench))
+    return rows
+
+
 def lowrank_rows():
     rows = []
     for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
@@ -209,12 +258,8 @@ def lowrank_rows():
                 peers=[(bench, "time")],
             )
         )
-    for name, title, share in (
-        ("m4096_r512_g8", "4096 to 512 to 8 heads", 1.1),
-        ("m4096_r512_g16", "4096 to 512 to 16 heads", 1.1),
-        ("m1024_r64_g8", "1024 to 64 to 8 heads", 2.0),
-    ):
-        bench = f"lowrank_bf16_{name}_graph"
+    for (name, title), share in zip(LARGE_LOWRANK, (1.1, 1.1, 2.0)):
+        bench = f"lowrank_bf16_{name}"
         rows.append(
             Row(
                 f"bfloat16, 8192 tokens, {title} of 128",
@@ -222,9 +267,14 @@ def lowrank_rows():
                 f">= {share:g} x cuBLAS",
                 share=share,
                 peers=[(bench, "time")],
-                floor=(bench, "torch_eager", "time"),
+                rival=(bench, "torch_eager", "time"),
             )
         )
+    bench = "lowrank_canonical_f32_stream_cold"
+    rows.append(Row("float32, 384 tokens, plain launches", bench))
+    for name, title in LARGE_LOWRANK:
+        bench = f"lowrank_bf16_{name}_stream"
+        rows.append(Row(f"bfloat16, 8192 tokens, {title} of 128, plain launches", bench))
     for title, name in (
         ("float32, 384 tokens", "canonical_f32"),
         ("bfloat16, 4096 to 512 to 16 heads", "bf16_m4096_r512_g16"),
@@ -264,7 +314,7 @@ def cross_rows():
             ">= 0.6 x torch.compile (the project's: 1.1 x)",
             share=0.6,
             peers=[("cross_large_bf16", "time")],
-            floor=("cross_large_bf16", "torch_compile", "time"),
+            rival=("cross_large_bf16", "torch_compile", "time"),
         )
     )
     rows.append(
@@ -274,6 +324,18 @@ def cross_rows():
             peers=[("cross_decode_bf16", "time")],
         )
     )
+    rows.append(
+        Row("bfloat16 [4, 2048 by 2048, 2048, 16, 128], plain launches", "cross_large_bf16_stream")
+    )
+    for size, title in (
+        ("16x16_c128", "[1, 16 by 16, 128, 4, 32]"),
+        ("1x64_c256", "[1, 1 by 64, 256, 8, 32]"),
+        ("64x128_c512", "[1, 64 by 128, 512, 8, 64]"),
+    ):
+        for dtype, kind in (("f32", "float32"), ("bf16", "bfloat16")):
+            for plan, how in (("one", "one launch"), ("few", "three launches")):
+                bench = f"cross_plans_{dtype}_{size}_{plan}"
+                rows.append(Row(f"{kind} {title}, buffers in L2, {how}", bench))
     for name in ("canonical_f32", "canonical_bf16", "large_bf16", "decode_bf16"):
         title = name.replace("_", ", ").replace("f32", "float32").replace("bf16", "bfloat16")
         rows.append(compile_row(title, f"cross_{name}"))
@@ -304,15 +366,27 @@ SECTIONS = [
     ),
     (
         "Linear, M x N x K",
-        "Device time. In place of a floor stands cuBLAS, for float32 without TF32: its time over "
-        "that of the library is the ratio that counts. Errors are in results.jsonl.",
+        "Device time. cuBLAS is PyTorch's torch.mm, for float32 without TF32. The floor is the "
+        "larger of the bytes at the copy rate and of the products at the data sheet's rate, three "
+        "for one in float32.",
         linear_rows(),
     ),
     (
+        "Linear, errors",
+        "The largest of 4096 elements against float64, inputs in [-1, 1).",
+        linear_error_rows(),
+    ),
+    (
         "Keys and values from compressed activations",
-        "Device time of one launch among many, in a graph. The floor of the large ones is cuBLAS, "
-        "as PyTorch calls it: its time over that of the library is the ratio that counts.",
+        "Device time of one launch among many, in a graph where nothing else is said. PyTorch "
+        "calls cuBLAS.",
         lowrank_rows(),
+    ),
+    (
+        "The same in one launch and in two",
+        "Device time of one launch among many, in a graph; eight sets of buffers. What auto takes "
+        "is chosen by a model of cost, before anything runs.",
+        crossover_rows(),
     ),
     (
         "Attention [batch, queries, heads, head_dim]",
@@ -323,8 +397,8 @@ SECTIONS = [
     (
         "Attention with its projections [batch, queries by keys, model_dim, heads, head_dim]",
         "Device time of one launch among many; q and k are rotated. The floor is the larger of the "
-        "bytes of inputs, weights and output and of the products at the data sheet's rate; that of "
-        "the large one is torch.compile. Peers read tables.",
+        "bytes of inputs, weights and output and of the products at the data sheet's rate. Peers "
+        "read tables.",
         cross_rows(),
     ),
     (

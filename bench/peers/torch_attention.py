@@ -13,13 +13,13 @@ BUDGET_MS = 40 if QUICK else 200
 CASES = [
     ("attention_canonical_f32_graph_cold", torch.float32, False, (4, 8, 64, 128, 32), 64, 512),
     ("attention_canonical_f32_graph_hot", torch.float32, False, (4, 8, 64, 128, 32), 1, 512),
-    ("attention_bf16_d64_full", torch.bfloat16, False, (4, 32, 4096, 4096, 64), 2, 10),
-    ("attention_bf16_d64_causal", torch.bfloat16, True, (4, 32, 4096, 4096, 64), 2, 10),
-    ("attention_bf16_d128_full", torch.bfloat16, False, (4, 16, 4096, 4096, 128), 2, 10),
-    ("attention_bf16_d128_causal", torch.bfloat16, True, (4, 16, 4096, 4096, 128), 2, 10),
-    ("attention_bf16_d256_full", torch.bfloat16, False, (4, 8, 4096, 4096, 256), 2, 10),
-    ("attention_bf16_d80_full", torch.bfloat16, False, (4, 25, 4096, 4096, 80), 2, 10),
-    ("attention_f32_d64_full", torch.float32, False, (4, 8, 2048, 2048, 64), 2, 10),
+    ("attention_bf16_d64_full", torch.bfloat16, False, (4, 32, 4096, 4096, 64), 2, 20),
+    ("attention_bf16_d64_causal", torch.bfloat16, True, (4, 32, 4096, 4096, 64), 2, 20),
+    ("attention_bf16_d128_full", torch.bfloat16, False, (4, 16, 4096, 4096, 128), 2, 20),
+    ("attention_bf16_d128_causal", torch.bfloat16, True, (4, 16, 4096, 4096, 128), 2, 20),
+    ("attention_bf16_d256_full", torch.bfloat16, False, (4, 8, 4096, 4096, 256), 2, 20),
+    ("attention_bf16_d80_full", torch.bfloat16, False, (4, 25, 4096, 4096, 80), 2, 20),
+    ("attention_f32_d64_full", torch.float32, False, (4, 8, 2048, 2048, 64), 2, 20),
 ]
 PEERS = {
     "torch_flash": (torch.bfloat16, SDPBackend.FLASH_ATTENTION),

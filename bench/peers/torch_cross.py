@@ -19,8 +19,8 @@ CASES = [
     ("cross_canonical_f32_graph_hot", torch.float32, CANONICAL, False, 1, 448),
     ("cross_canonical_bf16_graph_cold", torch.bfloat16, CANONICAL, False, 64, 512),
     ("cross_canonical_bf16_graph_hot", torch.bfloat16, CANONICAL, False, 1, 512),
-    ("cross_large_bf16", torch.bfloat16, LARGE, False, 2, 10),
-    ("cross_decode_bf16", torch.bfloat16, (16, 1, 1500, 1024, 16, 64), True, 2, 10),
+    ("cross_large_bf16", torch.bfloat16, LARGE, False, 2, 20),
+    ("cross_decode_bf16", torch.bfloat16, (16, 1, 1500, 1024, 16, 64), True, 2, 20),
 ]
 
 

@@ -63,7 +63,7 @@ def main():
     for label, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
         for n, k in LARGE:
             name = f"linear_{label}_M8192_N{n}_K{k}"
-            attempt(name, "cublas", run, name, dtype, (ROWS, n, k), 2, 10)
+            attempt(name, "cublas", run, name, dtype, (ROWS, n, k), 2, 20)
     for label, dtype, sizes in (
         ("f32", torch.float32, SMALL),
         ("bf16", torch.bfloat16, FEW_ROWS),

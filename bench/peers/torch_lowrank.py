@@ -13,9 +13,9 @@ CANONICAL = (384, 256, 48, 4, 32)
 CASES = [
     ("lowrank_canonical_f32_graph_cold", torch.float32, CANONICAL, 128, 1024),
     ("lowrank_canonical_f32_graph_hot", torch.float32, CANONICAL, 1, 1024),
-    ("lowrank_bf16_m4096_r512_g8_graph", torch.bfloat16, (8192, 4096, 512, 8, 128), 2, 20),
-    ("lowrank_bf16_m4096_r512_g16_graph", torch.bfloat16, (8192, 4096, 512, 16, 128), 2, 20),
-    ("lowrank_bf16_m1024_r64_g8_graph", torch.bfloat16, (8192, 1024, 64, 8, 128), 3, 20),
+    ("lowrank_bf16_m4096_r512_g8", torch.bfloat16, (8192, 4096, 512, 8, 128), 2, 20),
+    ("lowrank_bf16_m4096_r512_g16", torch.bfloat16, (8192, 4096, 512, 16, 128), 2, 20),
+    ("lowrank_bf16_m1024_r64_g8", torch.bfloat16, (8192, 1024, 64, 8, 128), 3, 20),
 ]
 
 
