@@ -29,7 +29,7 @@ class Results:
                     item = json.loads(line)
                     key = (item["bench"], item["impl"], item["metric"])
                 except (ValueError, KeyError, TypeError) as error:
-                    sys.exit(f"report: {path}:{number} is not a result line: {error}")
+                    sys.exit(f"report: {path}:{number} is not a result line: {error!r}")
                 if item["value"] is None:
                     self.missing.append(item)
                 else:
@@ -173,7 +173,10 @@ def main():
     parser.add_argument("--out", default=here)
     parser.add_argument("--remarks", default=os.path.join(here, "remarks.md"))
     options = parser.parse_args()
-    results, versions = Results(options.results), read_versions(options.versions)
+    try:
+        results, versions = Results(options.results), read_versions(options.versions)
+    except OSError as error:
+        sys.exit(f"report: {error}")
     remarks = ""
     if os.path.exists(options.remarks):
         with open(options.remarks, encoding="utf-8") as file:

@@ -829,8 +829,8 @@ typedef struct fa_cross_attention_args {
     fa_tensor k, v;          /* [B, Tk, heads_k, D]: KEYS writes, QUERIES reads them */
     fa_matrix w_q, w_k, w_v, w_out;
     const void *b_q, *b_k, *b_v, *b_out; /* [heads * D] and [C] */
-    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. No batch and no query
-     * is empty work; without keys the heads' outputs are 0. */
+    /* Sizes. Those that the spec bakes may be left 0; if set they must agree. No batch, no query
+     * or no model_dim is empty work; without keys the heads' outputs are 0. */
     int32_t batch, seqlen_q, seqlen_k, model_dim;
     int32_t position_offset_q, position_offset_k; /* may be negative with computed angles */
     const float *cos, *sin;  /* FA_ROPE_TABLES; device memory, [max_position, rotary_dim / 2] */

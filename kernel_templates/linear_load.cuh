@@ -26,10 +26,10 @@ template <class S> struct linear_loader {
     static constexpr bool W_CHECKED = !S::N || S::N % S::TILE_N || RAGGED_K;
     // Of rows of w in another order, so many have registers; more are found anew for each tile.
     static constexpr bool KEEPS_ROWS = S::HALF && w_share::count <= 4;
-    // What comes first is all that there is of a small tile: then its way is what counts. Where
-    // angles are made meanwhile, that takes the time.
+    // What comes first is all that there is of a small tile: then its way is what counts. With a
+    // rotation, angles are made meanwhile.
     static constexpr bool PREFETCHES = S::WAIT == LINEAR_PREFETCHES && S::IS_SMALL && S::K &&
-                                       S::K_TILES < S::STAGES && !S::IN_PARTS && !S::KEEPS_ANGLES;
+                                       S::K_TILES < S::STAGES && !S::IN_PARTS && !S::ROTATES;
 
     const params &p;
     const linear_place &b;
@@ -302,7 +302,7 @@ template <class S> struct linear_loader {
             const int m = b.m + i, n = b.n + i - S::TILE_M;
             if (i < S::TILE_M)
                 return m < S::m_of(p) ? S::x_row(p, m) + b.begin : nullptr;
-            return n < S::n_of(p) ? S::w_at(p, S::column_of(p, n), b.begin) : nullptr;
+            return n < S::n_of(p) ? S::w_at(p, n, b.begin) : nullptr;
         };
         prefetch_rows<S::THREADS>(S::TILE_M + S::TILE_N, bytes, threadIdx.x, row);
     }

@@ -150,13 +150,13 @@ static fa_status refuse(const fa__op *op, const fa_param_info *p, fa_status stat
     case FA_PARAM_INT:
         fa__buf_format(&allowed, "%lld to %lld%s", (long long)p->min, (long long)p->max,
                        p->dynamic ? ", or 0 (FA_DYNAMIC) to give it at launch"
-                                  : ", or 0 for the default");
+                                  : ", or 0 for none given");
         break;
     case FA_PARAM_REAL:
         fa__json_real(&allowed, p->min);
         fa__buf_text(&allowed, " to ");
         fa__json_real(&allowed, p->max);
-        fa__buf_text(&allowed, ", or 0 for the default");
+        fa__buf_text(&allowed, ", or 0 for none given");
         break;
     }
     fa__fail(status, "%s: %s = %s is not allowed (fa_%s_spec.%s); allowed: %s", op->name, p->name,

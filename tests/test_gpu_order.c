@@ -143,8 +143,8 @@ Test(gpu_order, lowrank_kv_waits)
     run_all(specs, COUNT(specs));
 }
 
-/* With memory that is asked for ahead; in float16 parts, which a launch of their own makes; with sums that several blocks share; and
- * with angles of positions that are read. */
+/* With memory that is asked for ahead; in float16 parts, which a launch of their own makes; with sums
+ * that several blocks share; and with angles of positions that are read. */
 Test(gpu_order, linear_waits)
 {
     static const fa_spec specs[] = {

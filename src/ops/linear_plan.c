@@ -49,14 +49,14 @@ static fa_status refuse_tile(const fa_linear_spec *s, const linear_layouts *tabl
     for (size_t i = 0; i < table->count; i++)
         if (has_tile(s, &table->line[i]))
             return fa__fail(FA_ERR_SHARED_MEMORY,
-                            "linear: tiles of %d x %d with stages = %d%s need more than the %u "
-                            "bytes of shared memory that a block can have on %s; ask for less, 0 "
-                            "stands for what fits (fa_linear_spec.tile_m, tile_n, stages)",
-                            s->tile_m, s->tile_n, s->stages,
+                            "linear: no tile with tile_m = %d, tile_n = %d and stages = %d fits "
+                            "into the %u bytes of shared memory that a block can have on %s%s; "
+                            "ask for less, 0 stands for what fits (fa_linear_spec.tile_m, tile_n, "
+                            "stages)",
+                            s->tile_m, s->tile_n, s->stages, target->smem_optin, target->arch,
                             fa__linear_keeps_angles(s, &table->line[i], target)
-                                ? ", and the angles of their rotation,"
-                                : "",
-                            target->smem_optin, target->arch);
+                                ? " beside the angles of its rotation"
+                                : "");
     list_tiles(table, &known);
     return fa__fail(FA_ERR_VALUE,
                     "linear: there is no tile of tile_m = %d, tile_n = %d for this arithmetic; "
