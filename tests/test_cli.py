@@ -354,13 +354,14 @@ def compile_then_disk(r):
     assert [f["arch"] for f in first] == ["sm_80", "sm_90a"]
     for f in first:
         assert list(f) == ["name", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes",
-                           "cubin_bytes", "arch"], f
+                           "cubin_bytes", "arch", "plan"], f
         assert f["origin"] == "compiled" and f["compile_ms"] > 0 and f["registers"] > 0
         assert f["spill_bytes"] == 0 and f["cubin_bytes"] > 500 and "scale" in f["name"]
     second = r.run("compile", *kernel, "--arch", "sm_80", "--json", code=0).json
     assert second[0]["origin"] == "disk" and second[0]["cubin_bytes"] == first[0]["cubin_bytes"]
     text = r.run("compile", *kernel, "--arch", "sm_80", code=0).out.splitlines()
-    assert text[0].split() == list(first[0]) and "disk" in text[1]
+    assert [*text[0].split(), "plan"] == list(first[0]) and "disk" in text[1]
+    assert text[2:] == ["", "plan on sm_80: grid and block given at launch"], text
     changed = r.run("compile", *kernel[:-1], "const.S=2.75", "--arch", "sm_80", "--json", code=0)
     assert changed.json[0]["origin"] == "compiled"
     uncached = r.run("compile", *kernel, "--arch", "sm_80", "--no-cache", "--json", code=0)

@@ -239,11 +239,9 @@ static void show(const cli *c, bench *b)
         cli_json_text(&out, "op", b->s->request.info.name);
         cli_json_text(&out, "name", b->s->info.name);
         cli_json_text(&out, "arch", b->s->info.arch);
+        cli_json_text(&out, "plan", b->s->info.plan);
         cli_run_json_sizes(&out, b->s);
-        for (size_t i = 0; i < t.columns; i++) {
-            cli_json_key(&out, keys[i]);
-            fa__buf_text(&out, t.cells[i].json);
-        }
+        cli_table_json_members(&t, 0, &out);
         fa__buf_text(&out, "}");
         cli_json_print(&out);
     } else {
