@@ -1,5 +1,5 @@
 """The main job, with the command-line tool: compile, find again, verify; then the examples. Prints
-a table.
+a table of each.
 
 Usage: main_job.py TOOL CACHE_FOLDER      (the cache folder is emptied first)
 """
@@ -16,6 +16,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHAPE = "dtype=f32 head_dim=64 style=half B=4 H=8 G=8 N=256".split()
 OFFLINE = ["sm_80", "sm_90a", "sm_120a"]
 COLUMNS = ["arch", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes", "cubin_bytes"]
+VERIFIED = [
+    ["rope", *SHAPE],
+    "kv_update rotation=interleaved angles=tables B=2 T=16 G=4 D=32 L=128".split(),
+    "lowrank_kv B=4 S=96 M=256 R=48 G=4 D=32".split(),
+    "cross_attention rotation=interleaved B=4 Tq=64 Tk=128 C=256 H=8 G=8 D=32".split(),
+]
+OUTPUTS = ["out", "q_out", "k_out"]
+TOLD = set()  # warnings
 
 
 class Failed(Exception):
@@ -32,7 +40,10 @@ def fajit(tool, *arguments):
     if done.returncode or answer is None:
         raise Failed(f"fajit {' '.join(arguments)} ended with exit status {done.returncode}:\n"
                      f"{done.stderr or done.stdout}")
-    sys.stderr.write(done.stderr)  # warnings
+    for line in done.stderr.splitlines():
+        if line not in TOLD:
+            TOLD.add(line)
+            print(line, file=sys.stderr)
     return answer
 
 
@@ -50,11 +61,28 @@ def cell(row, column):
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def table(rows):
-    texts = [["process", *COLUMNS]] + [[label, *(cell(r, c) for c in COLUMNS)] for label, r in rows]
-    widths = [max(map(len, column)) for column in zip(*texts)]
-    for line in texts:
+def show(lines):
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
         print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip())
+    sys.stdout.flush()
+
+
+def table(rows):
+    show([["process", *COLUMNS]] + [[label, *(cell(r, c) for c in COLUMNS)] for label, r in rows])
+
+
+def verify(tool, *options):
+    """Every operation of VERIFIED on one seed; what is wrong has been said when it raises."""
+    lines = [["operation", "elements", "max_abs_error", "allowed", "result"]]
+    for request in VERIFIED:
+        answer = fajit(tool, "verify", *request, "--seeds", "1", *options)
+        outputs = [t for t in answer["results"] if t["tensor"] in OUTPUTS]
+        worst = max(outputs, key=lambda t: t["worst_ratio"])
+        lines.append([answer["op"], str(sum(t["elements"] for t in outputs)),
+                      f"{worst['max_abs_error']:.2g}",
+                      f"{worst['atol']:.0e} + {worst['rtol']:.0e} of it", "PASS"])
+    show(lines)
 
 
 def run_examples(tool, launcher):
@@ -69,17 +97,16 @@ def run_examples(tool, launcher):
 
 
 def emulate(tool):
-    """Without a GPU: the same kernel, compiled for and run on the CPU."""
+    """Without a GPU: the same kernels, compiled for and run on the CPU."""
     launcher = os.path.join(os.path.dirname(tool), "emulator", "fajit-emulate")
     if not os.path.exists(launcher):
         print("Nothing was launched: this build has no emulator (it needs a C++ compiler).")
         return 0
-    print("Running it emulated on the CPU (results are real, times mean nothing), against a\n"
-          "double-precision reference:\n")
+    print("Running it and three more emulated on the CPU, against a double-precision reference:\n")
     sys.stdout.flush()
-    status = subprocess.run([tool, "verify", "--emulate", "rope", *SHAPE], check=False).returncode
+    verify(tool, "--emulate")
     print("\nThe examples, emulated too (their times mean nothing):")
-    return status or run_examples(tool, [launcher])
+    return run_examples(tool, [launcher])
 
 
 def main():
@@ -106,10 +133,11 @@ def main():
                 f"{', '.join(OFFLINE)}, and a\nsecond process found each in the cache."
             )
             return emulate(tool)
-        print(f"Running on {devices[0].get('name', 'device 0')}, against a double-precision reference:\n")
+        print(f"Running it and three more on {devices[0].get('name', 'device 0')}, against a\n"
+              "double-precision reference:\n")
         sys.stdout.flush()
-        status = subprocess.run([tool, "verify", "rope", *SHAPE], check=False).returncode
-        return status or run_examples(tool, [])
+        verify(tool)
+        return run_examples(tool, [])
     except Failed as problem:
         print(problem, file=sys.stderr)
         return 1

@@ -2,7 +2,9 @@
 """Drives the built command-line tool. Usage: test_cli.py [FAJIT [NAME_PART]]
 
 The tool is the first argument, else FAJIT_TEST_TOOL. Prints TAP; a case that needs NVRTC or the
-look-alikes of the CUDA libraries (FAJIT_TEST_FAKES) reports a skip without them.
+look-alikes of the CUDA libraries (FAJIT_TEST_FAKES) reports a skip without them, and so does one
+that needs the emulator where the build says that there is none (FAJIT_TEST_EMULATOR: none, plain,
+or sanitized).
 """
 
 import contextlib
@@ -10,6 +12,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,6 +84,11 @@ class Room:
         path.write_text(text, encoding="utf-8")
         return path
 
+    def emulate(self, *args, **more):
+        """With a kernel that runs so briefly that to optimize it takes longer than to run it."""
+        compiler = os.environ.get("CXX") or ("clang++" if shutil.which("clang++") else "g++")
+        return self.run(*args, "--emulate", env={"CXX": compiler + " -O0"}, **more)
+
     def needs_nvrtc(self):
         nvrtc = self.run("info", "--json", code=0).json["nvrtc"]
         if not nvrtc["found"]:
@@ -91,6 +99,13 @@ class Room:
         self.write("helper.cuh", "__device__ float helper(float x) { return x + 1; }\n")
         return ["template", "file=scale.cu", "header=helper.cuh", "entry=scale", "const.N=100",
                 "const.S=2.5"]
+
+
+def needs_emulator():
+    said = os.environ.get("FAJIT_TEST_EMULATOR")
+    beside = Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so"
+    if said == "none" or (not said and not beside.exists()):
+        raise Skip("built without the emulator")
 
 
 def fake(name):
@@ -354,13 +369,14 @@ def compile_then_disk(r):
     assert [f["arch"] for f in first] == ["sm_80", "sm_90a"]
     for f in first:
         assert list(f) == ["name", "origin", "compile_ms", "registers", "spill_bytes", "smem_bytes",
-                           "cubin_bytes", "arch"], f
+                           "cubin_bytes", "arch", "plan"], f
         assert f["origin"] == "compiled" and f["compile_ms"] > 0 and f["registers"] > 0
         assert f["spill_bytes"] == 0 and f["cubin_bytes"] > 500 and "scale" in f["name"]
     second = r.run("compile", *kernel, "--arch", "sm_80", "--json", code=0).json
     assert second[0]["origin"] == "disk" and second[0]["cubin_bytes"] == first[0]["cubin_bytes"]
     text = r.run("compile", *kernel, "--arch", "sm_80", code=0).out.splitlines()
-    assert text[0].split() == list(first[0]) and "disk" in text[1]
+    assert [*text[0].split(), "plan"] == list(first[0]) and "disk" in text[1]
+    assert text[2:] == ["", "plan on sm_80: grid and block given at launch"], text
     changed = r.run("compile", *kernel[:-1], "const.S=2.75", "--arch", "sm_80", "--json", code=0)
     assert changed.json[0]["origin"] == "compiled"
     uncached = r.run("compile", *kernel, "--arch", "sm_80", "--no-cache", "--json", code=0)
@@ -483,8 +499,7 @@ def looks_alike():
 
 @case
 def emulate_runs_a_kernel_without_a_device(r):
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
+    needs_emulator()
     result = r.run("verify", *SMALL_ROPE, "--emulate", "--json")
     assert result.code == 0 and result.json["passed"] is True, result
     assert "emulated on the CPU" in result.err
@@ -499,10 +514,9 @@ def kv_update_is_an_operation_like_any_other(r):
     assert "constexpr int CACHE = 1;" in source and "fajit_kv_update" in source
     refused = r.run("source", "kv_update", "cache=slots", "D=64", code=1)
     assert "FA_ERR_VALUE" in refused.err and "in_place" in refused.err
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
-    result = r.run("verify", "kv_update", "rotation=half", "B=2", "T=3", "G=2", "D=8", "L=5",
-                   "spoilt=0", "--emulate", "--json", code=0).json
+    needs_emulator()
+    result = r.emulate("verify", "kv_update", "rotation=half", "B=2", "T=3", "G=2", "D=8", "L=5",
+                       "spoilt=0", "--json", code=0).json
     assert result["passed"] is True and result["sizes"]["cache_len"] == 5, result
 
 
@@ -533,12 +547,11 @@ def lowrank_kv_is_an_operation_like_any_other(r):
     assert "constexpr int FORM = 2;" in source and "fajit_lowrank_kv" in source
     refused = r.run("source", "lowrank_kv", "G=4", "D=32", code=1)
     assert "FA_ERR_SIZE" in refused.err and "rank" in refused.err
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
-    for plan in "one_launch", "two_launches":
-        result = r.run("verify", "lowrank_kv", "M=20", "R=6", "G=2", "D=4", "B=2", "S=9",
-                       f"plan={plan}", "--emulate", "--json", code=0).json
-        assert result["passed"] is True and result["sizes"]["model_dim"] == 20, result
+    needs_emulator()
+    result = r.emulate("verify", "lowrank_kv", "M=20", "R=6", "G=2", "D=4", "B=2", "S=9",
+                       "plan=two_launches", "--json", code=0).json
+    assert result["passed"] is True and result["sizes"]["model_dim"] == 20, result
+    assert "two launches" in result["plan"], result
 
 
 @case
@@ -546,15 +559,14 @@ def verify_leaves_a_head_baked_that_v_does_not_share(r):
     lowrank = ["lowrank_kv", "M=20", "R=6", "G=2", "D=4", "B=2", "S=9"]
     refused = r.run("verify", *lowrank, "Dv=8", "--dynamic=B,D", code=2)
     assert "'D' stays baked while head_dim_v differs" in refused.err, refused
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
+    needs_emulator()
     for more, shown in (["Dv=8", "--dynamic"], "head_dim=4 batch=2 (dynamic)"), \
                        (["Dv=4", "--dynamic"], "head_dim=4 (dynamic) batch=2 (dynamic)"), \
                        (["Dv=4", "--dynamic=D"], "head_dim=4 (dynamic) batch=2 seqlen"):
-        result = r.run("verify", *lowrank, *more, "--emulate", code=0)
+        result = r.emulate("verify", *lowrank, *more, code=0)
         assert shown in result.out, result
     kv = ["kv_update", "B=2", "T=3", "G=2", "D=8", "L=5", "spoilt=0", "head_dim_v=16"]
-    assert r.run("verify", *kv, "--dynamic", "--emulate", "--json", code=0).json["passed"] is True
+    assert r.emulate("verify", *kv, "--dynamic", "--json", code=0).json["passed"] is True
 
 
 @case
@@ -565,11 +577,10 @@ def linear_is_an_operation_like_any_other(r):
     assert "constexpr int ACTIVATION = 2;" in source and "fajit_linear" in source
     refused = r.run("source", "linear", "tile_m=48", code=1)
     assert "FA_ERR_VALUE" in refused.err and "128 x 128" in refused.err
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
+    needs_emulator()
     for more in (["K=9", "bias=true"], ["K=70", "splits=2"]):  # the second one with a workspace
-        result = r.run("verify", "linear", "M=5", "N=7", "tile_m=16", "tile_n=16", *more,
-                       "--emulate", "--json", code=0).json
+        result = r.emulate("verify", "linear", "M=5", "N=7", "tile_m=16", "tile_n=16", *more,
+                           "--json", code=0).json
         assert result["passed"] is True and result["sizes"]["n"] == 7, result
 
 
@@ -581,10 +592,9 @@ def attention_is_an_operation_like_any_other(r):
     assert "constexpr int MASK = 1;" in source and "fajit_attention" in source
     refused = r.run("source", "attention", "mask=causal", code=1)
     assert "FA_ERR_SIZE" in refused.err and "head_dim" in refused.err
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
-    result = r.run("verify", "attention", "D=16", "B=1", "H=2", "G=1", "Tq=3", "Tk=5", "--emulate",
-                   "--json", code=0).json
+    needs_emulator()
+    result = r.emulate("verify", "attention", "D=16", "B=1", "H=2", "G=1", "Tq=3", "Tk=5",
+                       "--json", code=0).json
     assert result["passed"] is True and result["sizes"]["seqlen_k"] == 5, result
 
 
@@ -602,12 +612,77 @@ def cross_attention_is_an_operation_like_any_other(r):
     sizes = r.run("verify", "cross_attention", *heads, "--json", env=looks_alike()).json["sizes"]
     assert (sizes["batch"], sizes["seqlen_q"], sizes["seqlen_k"]) == (4, 64, 128), sizes
     assert sizes["model_dim"] == 256 and "offset_q" not in sizes, sizes
-    if not (Path(TOOL).parent / "emulator" / "libfajit-emu-cuda.so").exists():
-        raise Skip("built without the emulator")
-    for more in (["plan=one_launch", "rotation=interleaved"], ["form=keys"], ["form=queries"]):
-        result = r.run("verify", "cross_attention", *heads, "B=1", "C=24", "Tq=3", "Tk=5", *more,
-                       "--emulate", "--json", code=0).json
+    needs_emulator()
+    for form in "keys", "queries":
+        result = r.emulate("verify", "cross_attention", *heads, "B=1", "C=24", "Tq=3", "Tk=5",
+                           f"form={form}", "--json", code=0).json
         assert result["passed"] is True and result["sizes"]["seqlen_k"] == 5, result
+
+
+# --- the four systems, at the sizes that each is judged by ---
+
+CANONICAL = {
+    "rope": "dtype=f32 style=half B=4 H=8 G=8 N=256 D=64".split(),
+    "kv_update": "dtype=f32 rotation=interleaved angles=tables B=2 T=16 G=4 D=32 L=128".split(),
+    "lowrank_kv": "dtype=f32 B=4 S=96 M=256 R=48 G=4 D=32".split(),
+    "cross_attention": "dtype=f32 rotation=interleaved B=4 Tq=64 Tk=128 C=256 H=8 G=8 D=32".split(),
+}
+
+
+@case
+def the_canonical_sizes_pass_on_the_emulator(r):
+    """Wherever the build has an emulator: one that does not work is a failure, no skip."""
+    needs_emulator()
+    if os.environ.get("FAJIT_TEST_EMULATOR") == "sanitized":
+        raise Skip("what computes is left out of sanitized builds")
+    for op, more, gate, elements, plan in [
+        ("rope", [], 1e-5, {"q_out": 4 * 8 * 256 * 64, "k_out": 4 * 8 * 256 * 64}, ""),
+        ("kv_update", [], 1e-5, {"out": 2 * 2 * 128 * 4 * 32}, ""),
+        ("lowrank_kv", [], 1e-4, {"out": 4 * 96 * 2 * 4 * 32}, "one launch"),
+        ("cross_attention", ["--seeds", "1"], 1e-5, {"out": 4 * 64 * 256}, "3 launches"),
+        ("cross_attention", ["plan=one_launch", "--seeds", "1"], 1e-5, {"out": 4 * 64 * 256},
+         "one launch"),
+    ]:
+        found = r.run("verify", op, *CANONICAL[op], *more, "--emulate", "--json", code=0).json
+        assert found["passed"] is True and plan in found["plan"], found
+        rows = found["results"]
+        assert all(t["result"] and t["atol"] <= gate and t["rtol"] <= gate for t in rows), found
+        assert elements.items() <= {t["tensor"]: t["elements"] for t in rows}.items(), found
+
+
+@case
+def operations_compile_offline_without_spills(r):
+    r.needs_nvrtc()
+    for op, request, constant, plan in [
+        ("linear", "M=384 N=48 K=256".split(), "M = 384", "split tf32, tiles of 16 x 16"),
+        ("lowrank_kv", CANONICAL["lowrank_kv"], "RANK = 48", "split tf32, one launch"),
+        ("cross_attention", CANONICAL["cross_attention"], "HEAD_DIM = 32", "3 launches: projections"),
+        ("attention", "D=32 B=4 H=8 G=8 Tq=64 Tk=128".split(), "HEAD_DIM = 32", "queries by"),
+    ]:
+        assert f"constexpr int {constant};" in r.run("source", op, *request, code=0).out, op
+        found = r.run("compile", op, *request, "--arch", "sm_90a", "--json", code=0).json[0]
+        assert found["origin"] == "compiled" and found["spill_bytes"] == 0, found
+        assert found["name"].startswith(op + " f32") and plan in found["plan"], found
+
+
+@case
+def bench_tells_a_time_and_what_it_did_not_check(r):
+    """On the look-alike driver, whose kernels do nothing: results are what was there before."""
+    for op, sizes in [
+        ("linear", "M=4096 N=4096 K=640"),
+        ("lowrank_kv", "B=2 S=2048 M=512 R=4096 G=1 D=64"),
+        ("cross_attention", "B=1 Tq=4608 Tk=4608 C=16 H=8 G=8 D=32"),
+    ]:
+        found = r.run("bench", op, *sizes.split(), "--json", code=0, env=looks_alike()).json
+        assert found["op"] == op and found["time_us"] > 0 and found["ratio"] > 0, found
+        assert found["checked"] is False and found["plan"], found
+    text = r.run("bench", op, *sizes.split(), code=0, env=looks_alike()).out
+    assert re.search(r"^plan +3 launches: ", text, re.MULTILINE), text
+    assert "The result was not checked" in text and re.search(r" no$", text, re.MULTILINE), text
+    # At position 0 nothing is rotated: what is there already is right.
+    still = ["rope", "in_place=true", "B=1", "H=2", "N=1", "D=8"]
+    text = r.run("bench", *still, code=0, env=looks_alike()).out
+    assert "not checked" not in text and re.search(r" yes$", text, re.MULTILINE), text
 
 
 @case

@@ -131,10 +131,19 @@ static bool measure_graphs(bench *b, size_t count)
     return true;
 }
 
-/* Read plus written bytes a second of a device-to-device copy much larger than the L2 cache. */
+/* Bytes of a copy of which the L2 cache holds little. */
+static size_t copy_bytes(void)
+{
+    const size_t least = (size_t)64 << 20, most = (size_t)512 << 20;
+    const size_t wanted = (size_t)10 * (size_t)attribute(ATTRIBUTE_L2_BYTES);
+
+    return wanted < least ? least : wanted > most ? most : wanted;
+}
+
+/* Read plus written bytes a second of a device-to-device copy. */
 static void measure_copy(bench *b)
 {
-    const size_t bytes = (size_t)512 << 20;
+    const size_t bytes = copy_bytes();
     float samples[SAMPLES];
     void *from = gpu_alloc(bytes), *to = gpu_alloc(bytes);
 
@@ -239,11 +248,9 @@ static void show(const cli *c, bench *b)
         cli_json_text(&out, "op", b->s->request.info.name);
         cli_json_text(&out, "name", b->s->info.name);
         cli_json_text(&out, "arch", b->s->info.arch);
+        cli_json_text(&out, "plan", b->s->info.plan);
         cli_run_json_sizes(&out, b->s);
-        for (size_t i = 0; i < t.columns; i++) {
-            cli_json_key(&out, keys[i]);
-            fa__buf_text(&out, t.cells[i].json);
-        }
+        cli_table_json_members(&t, 0, &out);
         fa__buf_text(&out, "}");
         cli_json_print(&out);
     } else {

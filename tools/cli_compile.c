@@ -1,11 +1,14 @@
 /* fajit compile */
+#include <stdio.h>
+
 #include "cli_output.h"
 #include "cli_request.h"
 
 typedef struct job {
     const cli_request *request;
     cli_table table;
-    fa__buf json; /* the same with the failures between */
+    fa__buf json;  /* the same with the failures between */
+    fa__buf plans; /* for people: lines under the table, in which they would take too much room */
 } job;
 
 static int compile_one(const cli *c, fa_context *ctx, void *user)
@@ -31,7 +34,11 @@ static int compile_one(const cli *c, fa_context *ctx, void *user)
     cli_cell_int(&j->table, (int64_t)info.cubin_bytes);
     cli_cell_text(&j->table, info.arch);
     cli_json_key(&j->json, NULL);
-    cli_table_json_row(&j->table, j->table.count / j->table.columns - 1, &j->json);
+    fa__buf_text(&j->json, "{");
+    cli_table_json_members(&j->table, j->table.count / j->table.columns - 1, &j->json);
+    cli_json_text(&j->json, "plan", info.plan);
+    fa__buf_text(&j->json, "}");
+    fa__buf_format(&j->plans, "\nplan on %s: %s", info.arch, info.plan);
     fa_kernel_release(kernel);
     return CLI_OK;
 }
@@ -61,7 +68,10 @@ int cli_compile(const cli *c)
         cli_json_print(&j.json);
     else if (j.table.count > 0)
         cli_table_print(&j.table);
+    if (!c->json && j.plans.data)
+        puts(j.plans.data);
     fa__buf_free(&j.json);
+    fa__buf_free(&j.plans);
     cli_table_free(&j.table);
     cli_request_free(&request);
     return code;

@@ -124,14 +124,18 @@ void cli_table_print(const cli_table *t)
     free(widths);
 }
 
+void cli_table_json_members(const cli_table *t, size_t row, fa__buf *out)
+{
+    for (size_t i = 0; i < t->columns; i++) {
+        cli_json_key(out, t->keys[i]);
+        fa__buf_text(out, t->cells[row * t->columns + i].json);
+    }
+}
+
 void cli_table_json_row(const cli_table *t, size_t row, fa__buf *out)
 {
     fa__buf_text(out, "{");
-    for (size_t i = 0; i < t->columns; i++) {
-        fa__buf_text(out, i ? ", " : "");
-        fa__json_string(out, t->keys[i]);
-        fa__buf_format(out, ": %s", t->cells[row * t->columns + i].json);
-    }
+    cli_table_json_members(t, row, out);
     fa__buf_text(out, "}");
 }
 

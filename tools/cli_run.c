@@ -228,7 +228,7 @@ void cli_run_json_sizes(fa__buf *out, const cli_session *s)
 
 void cli_run_print_sizes(const cli_session *s)
 {
-    printf("kernel  %s  (%s)\nsizes  ", s->info.name, s->info.arch);
+    printf("kernel  %s  (%s)\nplan    %s\nsizes  ", s->info.name, s->info.arch, s->info.plan);
     for (size_t i = 0; i < s->request.info.param_count; i++) {
         const fa_param_info *p = &s->request.info.params[i];
         if (is_used_dimension(s, p))

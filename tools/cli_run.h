@@ -47,7 +47,7 @@ extern const char *const cli_check_keys[];
 
 /* `"sizes": {...}, "default_sizes": "..."`: of the sizes those that count. */
 void cli_run_json_sizes(fa__buf *out, const cli_session *s);
-/* "shape: batch=4 ..." and which of them nobody gave. */
+/* The kernel, its plan, the sizes, and which of them nobody gave. */
 void cli_run_print_sizes(const cli_session *s);
 
 #endif

@@ -53,6 +53,7 @@ int cli_verify(const cli *c)
         cli_json_text(&out, "op", s.request.info.name);
         cli_json_text(&out, "name", s.info.name);
         cli_json_text(&out, "arch", s.info.arch);
+        cli_json_text(&out, "plan", s.info.plan);
         cli_run_json_sizes(&out, &s);
         cli_json_bool(&out, "passed", code == CLI_OK);
         cli_json_key(&out, "results");
