@@ -782,8 +782,8 @@ typedef struct fa_linear_args {
  * needs none.
  *
  * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
- * spec: VALUE, SIZE, LIMIT, HEAD_RATIO, ROTARY_DIM, SHARED_MEMORY, UNSUPPORTED. Errors of a launch:
- * NULL_POINTER, MISALIGNED, SIZE, LIMIT, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
+ * spec: VALUE, SIZE, LIMIT, HEAD_RATIO, ROTARY_DIM, UNSUPPORTED. Errors of a launch: NULL_POINTER,
+ * MISALIGNED, SIZE, LIMIT, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
  * --------------------------------------------------------------------------------------------- */
 
 typedef enum fa_cross_form {

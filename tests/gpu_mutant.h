@@ -56,24 +56,37 @@ static inline char *mutant_inline(char *text, const char *header)
     return result;
 }
 
-/* The copy as a template of its own, as planned for an H200. `headers` are part of the text that
- * changes. */
+/* The text of the copy. `headers` are part of what changes. */
+static inline char *mutant_source(const fa_spec *spec, const char *entry,
+                                  const char *const *headers, size_t count, const mutant *m)
+{
+    char *source = prepared_source(*spec, entry, NULL);
+    for (size_t i = 0; i < count; i++)
+        source = mutant_inline(source, headers[i]);
+    return mutant_text(source, m);
+}
+
+/* A function of it as a template of its own, as planned for an H200. */
+static inline fa_kernel *mutant_function(fa_context *ctx, const fa_spec *spec, const char *entry,
+                                         const char *source)
+{
+    fa_spec own = *spec;
+    fa__plan plan;
+    OK(prepare(&own, &plan));
+    return compile(ctx, &(fa_template_spec){.name = "mutant.cu",
+                                            .source = source,
+                                            .entry = entry,
+                                            .smem_bytes = plan.smem_dynamic_bytes,
+                                            .cooperative = plan.flags.cooperative});
+}
+
+/* Of one function, with headers in it. */
 static inline fa_kernel *mutant_compile_with(fa_context *ctx, const fa_spec *spec,
                                              const char *entry, const char *const *headers,
                                              size_t count, const mutant *m)
 {
-    char *source = prepared_source(*spec, entry, NULL);
-    fa_spec own = *spec;
-    fa__plan plan;
-    OK(prepare(&own, &plan));
-    for (size_t i = 0; i < count; i++)
-        source = mutant_inline(source, headers[i]);
-    source = mutant_text(source, m);
-    fa_kernel *kernel = compile(ctx, &(fa_template_spec){.name = "mutant.cu",
-                                                         .source = source,
-                                                         .entry = entry,
-                                                         .smem_bytes = plan.smem_dynamic_bytes,
-                                                         .cooperative = plan.flags.cooperative});
+    char *source = mutant_source(spec, entry, headers, count, m);
+    fa_kernel *kernel = mutant_function(ctx, spec, entry, source);
     free(source);
     return kernel;
 }
@@ -99,26 +112,36 @@ static inline void mutant_give_workspace(const fa__op *op, gpu_case *g)
     g->c.args.workspace_bytes = bytes;
 }
 
-/* Launches the copy with the grid and the parameters that the operation would give its own kernel,
- * and downloads what it left. */
-static inline void mutant_launch(const fa__op *op, gpu_case *g, const fa_kernel *kernel)
+/* The launches that the operation would make on a device of so many multiprocessors, with their
+ * grids and parameters. They are in the room until the next ones are planned. */
+static inline fa__launch mutant_plan(const fa__op *op, const gpu_case *g, int32_t multiprocessors)
 {
     static fa__launch_room room;
     fa_spec spec = g->c.spec;
     fa__plan plan;
     fa__launch launch = {0};
-    const char *why = NULL;
     OK(prepare(&spec, &plan));
-    cr_assert_eq(op->launch(&spec, &plan, 4, &g->c.args, &launch, &room), FA_OK, "%s",
+    cr_assert_eq(op->launch(&spec, &plan, multiprocessors, &g->c.args, &launch, &room), FA_OK, "%s",
                  fa_last_error());
-    cr_assert(launch.function == 0 && !launch.then, "the copy is of the first kernel alone");
-    const fa_param param = {launch.params[0], op->param_sizes[0]};
-    fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
-    args.tmpl =
-        (fa_template_args){.params = &param, .param_count = 1, .smem_bytes = launch.smem_bytes};
-    memcpy(args.tmpl.grid, launch.grid, sizeof launch.grid);
-    memcpy(args.tmpl.block, launch.block, sizeof launch.block);
-    cr_assert_eq(fa_launch(kernel, &args, NULL), FA_OK, "%s", fa_last_error());
+    return launch;
+}
+
+/* Launches the copies of the functions, and downloads what they left. */
+static inline void mutant_start(const fa__op *op, gpu_case *g, fa_kernel *const *functions,
+                                size_t count, const fa__launch *launch)
+{
+    const char *why = NULL;
+    for (; launch; launch = launch->then) {
+        const fa_param param = {launch->params[0], op->param_sizes[0]};
+        fa_args args = FA_ARGS_INIT(FA_OP_TEMPLATE);
+        args.tmpl = (fa_template_args){
+            .params = &param, .param_count = 1, .smem_bytes = launch->smem_bytes};
+        memcpy(args.tmpl.grid, launch->grid, sizeof launch->grid);
+        memcpy(args.tmpl.block, launch->block, sizeof launch->block);
+        cr_assert_lt(launch->function, count, "there is no copy of that function");
+        cr_assert_eq(fa_launch(functions[launch->function], &args, NULL), FA_OK, "%s",
+                     fa_last_error());
+    }
     cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
     gpu_case_download(g);
 }
@@ -135,15 +158,26 @@ static inline size_t mutant_wrong(const gpu_case *g)
     return wrong;
 }
 
-/* Uploads the case, launches the copy on it and counts what is wrong. Frees the case. */
-static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
+/* Uploads the case, launches the copies of its functions on it and counts what is wrong. Frees all
+ * of them. */
+static inline size_t mutant_run_functions(const fa__op *op, gpu_case *g,
+                                          fa_kernel *const *functions, size_t count,
+                                          int32_t multiprocessors)
 {
     gpu_case_upload(g);
-    mutant_launch(op, g, kernel);
+    const fa__launch launch = mutant_plan(op, g, multiprocessors);
+    mutant_start(op, g, functions, count, &launch);
     const size_t wrong = mutant_wrong(g);
     gpu_case_free(g);
-    fa_kernel_release(kernel);
+    for (size_t i = 0; i < count; i++)
+        fa_kernel_release(functions[i]);
     return wrong;
+}
+
+/* Of an operation of one function. */
+static inline size_t mutant_run(const fa__op *op, gpu_case *g, fa_kernel *kernel)
+{
+    return mutant_run_functions(op, g, &kernel, 1, 4);
 }
 
 #endif

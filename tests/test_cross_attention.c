@@ -2,6 +2,7 @@
  * Launches are in test_cross_attention_launch.c. */
 #include <math.h>
 
+#include "arch.h"
 #include "cross_attention_golden.h"
 #include "cross_attention_spec.h"
 #include "op_steps.h"
@@ -188,20 +189,33 @@ static void expect_fit(const fa__target *to, fa_cross_attention_spec cross)
         expect_one_size(&p, &plan);
 }
 
-/* Every size of head, type, form, plan and architecture has a plan that fits, or is refused: of
- * unknown sizes and of very small ones. */
+/* Of unknown sizes, very small ones and large ones. */
+static void expect_sizes_fit(const fa__target *to, fa_cross_attention_spec cross)
+{
+    expect_fit(to, cross);
+    cross.batch = cross.seqlen_q = 1;
+    cross.seqlen_k = 8;
+    cross.model_dim = 64;
+    expect_fit(to, cross);
+    cross.batch = 64;
+    cross.seqlen_q = cross.seqlen_k = 4096;
+    cross.model_dim = 8192;
+    expect_fit(to, cross);
+}
+
+/* Every size of head, type, form, plan and architecture has a plan that fits, or one launch is
+ * refused: no head needs more shared memory than a block can have. */
 Test(cross_attention_plan, plans_fit)
 {
-    static const fa__target targets[] = {{"sm_75", 75, 64 * 1024},
-                                         {"sm_80", 80, 163 * 1024},
-                                         {"sm_86", 86, 99 * 1024},
-                                         {"sm_90a", 90, 227 * 1024}};
-    for (int i = 0; i < 4 * 3 * 5; i++)
+    static const char *const archs[] = {"sm_70",  "sm_75",   "sm_80",  "sm_86",
+                                        "sm_90a", "sm_100a", "sm_120a"};
+    for (int i = 0; i < (int)COUNT(archs) * 3 * 5; i++)
         for (int dim = 1; dim <= 256; dim++) {
-            const fa__target *to = &targets[i % 4];
-            const int kind = i / 12; /* of the whole: auto, one launch, few launches; the others */
-            fa_cross_attention_spec cross = {
-                .dtype = (fa_dtype)(i / 4 % 3),
+            const int kind = i / 3 % 5; /* of the whole: auto, one launch, few; the other forms */
+            fa__target to;
+            OK(fa__arch_parse(archs[i / 15], &to));
+            const fa_cross_attention_spec cross = {
+                .dtype = (fa_dtype)(i % 3),
                 .form = (fa_cross_form)(kind > 2 ? kind - 2 : 0),
                 .plan = (fa_cross_plan)(kind > 2 ? 0 : kind),
                 .rotation = dim % 2 ? FA_KV_ROTATE_NONE : PAIRS,
@@ -209,11 +223,7 @@ Test(cross_attention_plan, plans_fit)
                 .heads_k = 2,
                 .head_dim = dim,
             };
-            expect_fit(to, cross);
-            cross.batch = cross.seqlen_q = 1;
-            cross.seqlen_k = 8;
-            cross.model_dim = 64;
-            expect_fit(to, cross);
+            expect_sizes_fit(&to, cross);
         }
 }
 

@@ -135,28 +135,60 @@ Test(cross_attention_launch, keys_and_queries_have_the_steps_that_they_need)
 }
 
 /* Tiles of q, then those of k, then those of v. */
+static int tiles_in(int rows, int columns, const linear_step *step)
+{
+    return (rows + step->tile_m - 1) / step->tile_m * ((columns + step->tile_n - 1) / step->tile_n);
+}
+
+/* Each tile of each step once, by either plan. */
 Test(cross_attention_launch, tiles_of_the_groups)
 {
-    launched x;
-    cross_plan p;
-    launched_begin(&x,
-                   (fa_cross_attention_spec){
-                       .heads_q = 12, .heads_k = 3, .head_dim = 40, .plan = FA_CROSS_FEW_LAUNCHES});
-    OK(launched_run(&x));
-    fa__cross_plan_get(&x.plan, &p);
-    const cross_kernel_params *k = launched_params(&x);
-    const int tile_m = p.project.tile_m, tile_n = p.project.tile_n;
-    const int of_q = (4 * 64 + tile_m - 1) / tile_m * ((480 + tile_n - 1) / tile_n);
-    const int of_k = (4 * 128 + tile_m - 1) / tile_m * ((120 + tile_n - 1) / tile_n);
-    cr_expect_eq(k->tiles_before[CROSS_Q], 0);
-    cr_expect_eq(k->tiles_before[CROSS_K], of_q);
-    cr_expect_eq(k->tiles_before[CROSS_V], of_q + of_k);
-    cr_expect_eq(k->project_tiles, of_q + 2 * of_k);
-    cr_expect_eq(k->project[CROSS_Q].linear.n, 480);
-    cr_expect_eq(k->project[CROSS_V].linear.n, 120);
-    cr_expect_eq(k->project[CROSS_V].linear.k, 256);
-    cr_expect_eq(k->output.linear.n, 256);
-    cr_expect_eq(k->output.linear.k, 480);
+    for (int plan = FA_CROSS_ONE_LAUNCH; plan <= FA_CROSS_FEW_LAUNCHES; plan++) {
+        launched x;
+        cross_plan p;
+        launched_begin(
+            &x, (fa_cross_attention_spec){
+                    .heads_q = 12, .heads_k = 3, .head_dim = 40, .plan = (fa_cross_plan)plan});
+        x.args.cross_attention.seqlen_q = 70;
+        OK(launched_run(&x));
+        fa__cross_plan_get(&x.plan, &p);
+        const cross_kernel_params *k = launched_params(&x);
+        const int of_q = tiles_in(4 * 70, 480, &p.project),
+                  of_k = tiles_in(4 * 128, 120, &p.project);
+        const int rows = fa__attention_step_rows(&p.attend);
+        cr_expect_eq(k->tiles_before[CROSS_Q], 0);
+        cr_expect_eq(k->tiles_before[CROSS_K], of_q);
+        cr_expect_eq(k->tiles_before[CROSS_V], of_q + of_k);
+        cr_expect_eq(k->project_tiles, of_q + 2 * of_k);
+        cr_expect_eq(k->attend_blocks, 4 * 12 * ((70 + rows - 1) / rows));
+        cr_expect_eq(k->output_tiles, tiles_in(4 * 70, 256, &p.output));
+        cr_expect_eq(k->project[CROSS_Q].linear.n, 480);
+        cr_expect_eq(k->project[CROSS_V].linear.n, 120);
+        cr_expect_eq(k->project[CROSS_V].linear.k, 256);
+        cr_expect_eq(k->output.linear.n, 256);
+        cr_expect_eq(k->output.linear.k, 480);
+    }
+}
+
+/* Where tiles leave nothing over, as in the canonical case: no more than the formula needs. What
+ * kernels really do, test_gpu_cross_attention_work.c counts. */
+Test(cross_attention_launch, multiplications_of_the_canonical_case)
+{
+    for (int plan = FA_CROSS_ONE_LAUNCH; plan <= FA_CROSS_FEW_LAUNCHES; plan++) {
+        const int64_t b = 4, tq = 64, tk = 128, c = 256;
+        launched x;
+        cross_plan p;
+        launched_begin(&x, (fa_cross_attention_spec){CROSS_CANONICAL, .plan = (fa_cross_plan)plan});
+        OK(launched_run(&x));
+        fa__cross_plan_get(&x.plan, &p);
+        const cross_kernel_params *k = launched_params(&x);
+        const int64_t projected = k->project_tiles * c * p.project.tile_m * p.project.tile_n,
+                      put_out = k->output_tiles * c * p.output.tile_m * p.output.tile_n,
+                      attended =
+                          k->attend_blocks * 2 * tk * 32 * fa__attention_step_rows(&p.attend);
+        cr_expect_eq(projected + put_out, b * (2 * tq * c * c + 2 * tk * c * c), "%s", x.plan.text);
+        cr_expect_eq(attended, b * 2 * tq * tk * c, "%s", x.plan.text);
+    }
 }
 
 /* Of q and of k, not of v; positions begin again with each batch. */

@@ -11,9 +11,11 @@
 /* --- the canonical case: atol = rtol = 1e-5 for every element --- */
 
 /* Of inputs N(0, 1) and 4 N(0, 1). */
-static void run_canonical(fa_context *ctx, fa_cross_plan plan, uint64_t seeds)
+static void run_canonical(fa_cross_plan plan, uint64_t seeds)
 {
     const fa_cross_attention_spec canonical = {CROSS_CANONICAL, .plan = plan};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = compile_cross(ctx, canonical);
     for (uint64_t seed = 1; seed <= seeds; seed++)
         for (int64_t magnitude = 1; magnitude <= 4; magnitude += 3) {
@@ -25,25 +27,24 @@ static void run_canonical(fa_context *ctx, fa_cross_plan plan, uint64_t seeds)
             gpu_case_free(&g);
         }
     fa_kernel_release(kernel);
-}
-
-static void run_canonical_by_every_plan(uint64_t seeds)
-{
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    run_canonical(ctx, FA_CROSS_ONE_LAUNCH, seeds);
-    run_canonical(ctx, FA_CROSS_FEW_LAUNCHES, seeds);
     close_device(&f, ctx);
 }
 
 Test(gpu_cross_attention, canonical)
 {
-    run_canonical_by_every_plan(5);
+    run_canonical(FA_CROSS_ONE_LAUNCH, 5);
+    run_canonical(FA_CROSS_FEW_LAUNCHES, 5);
 }
 
-Test(gpu_cross_attention, canonical_once)
+/* Side by side. */
+Test(gpu_cross_attention, canonical_once_in_one_launch)
 {
-    run_canonical_by_every_plan(1);
+    run_canonical(FA_CROSS_ONE_LAUNCH, 1);
+}
+
+Test(gpu_cross_attention, canonical_once_in_few_launches)
+{
+    run_canonical(FA_CROSS_FEW_LAUNCHES, 1);
 }
 
 /* --- tests/golden/cases.json: the kernel against PyTorch in float64 --- */
@@ -153,15 +154,37 @@ Test(gpu_cross_attention, K52_head_ratios)
     close_device(&f, ctx);
 }
 
-/* The streams are one: nothing is copied, and queries see the keys up to themselves. */
+/* The streams are one: nothing is copied. */
+static const int64_t self[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 1, 1};
+
 Test(gpu_cross_attention, self_attention)
 {
-    static const int64_t self[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 1, 1};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (int i = 0; i < 2; i++) {
         fa_kernel *kernel = compile_cross(ctx, cross_dynamic[i]);
         run_cross(kernel, cross_dynamic[i], cross_sized(cross_dynamic[i], 2, 33, 33, 64), self, 1);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* Queries see the keys up to themselves: of several tiles of both. */
+Test(gpu_cross_attention, causal_self_attention)
+{
+    static const fa_cross_attention_spec specs[] = {
+        {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH, .mask = FA_ATTENTION_CAUSAL},
+        {CROSS_DYNAMIC, .plan = FA_CROSS_FEW_LAUNCHES, .mask = FA_ATTENTION_CAUSAL},
+        {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH, .mask = FA_ATTENTION_CAUSAL, .dtype = FA_BF16},
+        {CROSS_DYNAMIC, .plan = FA_CROSS_FEW_LAUNCHES, .mask = FA_ATTENTION_CAUSAL,
+         .dtype = FA_BF16}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    warm_cross(ctx, specs, COUNT(specs));
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        const int tokens = specs[i].dtype == FA_F32 ? 70 : 150;
+        fa_kernel *kernel = compile_cross(ctx, specs[i]);
+        run_cross(kernel, specs[i], cross_sized(specs[i], 2, tokens, tokens, 64), self, i + 1);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);

@@ -1,6 +1,5 @@
-/* Seldom cases of cross_attention on a device: ragged lengths, sizes, no keys, large scores. */
-#include <math.h>
-
+/* Seldom cases of cross_attention on a device: ragged lengths, sizes, no keys. Large scores are in
+ * test_gpu_cross_attention_numbers.c. */
 #include "gpu_cross_attention.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -18,13 +17,14 @@ static void run_sizes(fa_context *ctx, fa_cross_attention_spec spec, int batch, 
 
 /* --- sizes --- */
 
-static void run_lengths(fa_cross_attention_spec spec)
+/* Each `step`th of the 25 pairs; with 4 every length, and all four pairs of the first and last. */
+static void run_lengths(fa_cross_attention_spec spec, int step)
 {
     static const int queries[] = {1, 3, 63, 64, 65}, keys[] = {1, 31, 127, 128, 129};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = compile_cross(ctx, spec);
-    for (int n = 0; n < 25; n++)
+    for (int n = 0; n < 25; n += step)
         run_cross(kernel, spec, cross_sized(spec, 1 + n % 2, queries[n % 5], keys[n / 5], 40), NULL,
                   (uint64_t)n + 1);
     fa_kernel_release(kernel);
@@ -33,17 +33,35 @@ static void run_lengths(fa_cross_attention_spec spec)
 
 Test(gpu_cross_attention_edges, lengths_in_one_launch)
 {
-    run_lengths(cross_dynamic[0]);
+    run_lengths(cross_dynamic[0], 1);
 }
 
 Test(gpu_cross_attention_edges, lengths_in_few_launches)
 {
-    run_lengths(cross_dynamic[1]);
+    run_lengths(cross_dynamic[1], 1);
 }
 
 Test(gpu_cross_attention_edges, lengths_bf16)
 {
-    run_lengths((fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_BF16});
+    run_lengths((fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_BF16}, 1);
+}
+
+Test(gpu_cross_attention_edges, lengths_f16)
+{
+    run_lengths((fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_F16}, 1);
+}
+
+Test(gpu_cross_attention_edges, some_lengths_f16_in_one_launch)
+{
+    run_lengths(
+        (fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_F16, .plan = FA_CROSS_ONE_LAUNCH}, 4);
+}
+
+Test(gpu_cross_attention_edges, some_lengths_f16_in_few_launches)
+{
+    run_lengths(
+        (fa_cross_attention_spec){CROSS_DYNAMIC, .dtype = FA_F16, .plan = FA_CROSS_FEW_LAUNCHES},
+        4);
 }
 
 /* Any model_dim by one kernel. */
@@ -93,6 +111,46 @@ Test(gpu_cross_attention_edges, large_model_dims_f32)
 Test(gpu_cross_attention_edges, large_model_dims_bf16)
 {
     run_model_dims((const int[]){256, 512, 1024, 2048}, 4, FA_BF16, 128);
+}
+
+/* All sizes baked, and few tokens: so few that tiles are small. */
+static void run_few_tokens(fa_dtype dtype, fa_cross_plan plan, int model_dim, int head_dim)
+{
+    const int heads = model_dim / head_dim;
+    const fa_cross_attention_spec spec = {.dtype = dtype,
+                                          .rotation = PAIRS,
+                                          .plan = plan,
+                                          .heads_q = heads,
+                                          .heads_k = heads,
+                                          .head_dim = head_dim,
+                                          .batch = 1,
+                                          .seqlen_q = 1,
+                                          .seqlen_k = 3,
+                                          .model_dim = model_dim};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    run_sizes(ctx, spec, 1, 1, 3, model_dim, NULL);
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, few_tokens_of_512_in_heads_of_64)
+{
+    run_few_tokens(FA_F32, FA_CROSS_ONE_LAUNCH, 512, 64);
+}
+
+Test(gpu_cross_attention_edges, few_tokens_of_512_in_heads_of_128)
+{
+    run_few_tokens(FA_F16, FA_CROSS_ONE_LAUNCH, 512, 128);
+}
+
+Test(gpu_cross_attention_edges, few_tokens_of_1024_in_heads_of_64)
+{
+    run_few_tokens(FA_BF16, FA_CROSS_ONE_LAUNCH, 1024, 64);
+}
+
+Test(gpu_cross_attention_edges, few_tokens_of_1024_in_heads_of_128)
+{
+    run_few_tokens(FA_F32, FA_CROSS_FEW_LAUNCHES, 1024, 128);
 }
 
 /* Each size of head by both plans, which not every size has. */
@@ -238,87 +296,6 @@ Test(gpu_cross_attention_edges, empty_work)
         cr_assert(gpu_synchronize(NULL, NULL));
         fa_kernel_release(kernel);
     }
-    close_device(&f, ctx);
-}
-
-/* --- numbers --- */
-
-/* In every plan, and finite in 16 bits too. */
-Test(gpu_cross_attention_edges, scores_of_a_thousand)
-{
-    static const int64_t steep[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 26};
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    for (size_t i = 0; i < 2; i++) {
-        fa_kernel *kernel = compile_cross(ctx, cross_dynamic[i]);
-        gpu_case g;
-        make_cross(&g, cross_dynamic[i], cross_sized(cross_dynamic[i], 1, 65, 129, 64), steep, 1);
-        cr_assert_gt(g.c.atol, 1e-4, "scores are large");
-        gpu_case_run(&g, kernel);
-        gpu_case_free(&g);
-        fa_kernel_release(kernel);
-    }
-    close_device(&f, ctx);
-}
-
-/* x that begins each head with `first` or so, and small integers. */
-static void fill_integers(oracle_tensor *t, float first, float spread)
-{
-    float *x = t->host;
-    for (size_t i = 0; i < t->count; i++) {
-        const float r = fminf(fmaxf(roundf(x[i]), -2), 2);
-        x[i] = i % 32 == 0 ? first + spread * r : r;
-    }
-}
-
-/* `by` in column n % columns of row n. */
-static void fill_diagonal(oracle_tensor *t, size_t columns, float by)
-{
-    float *w = t->host;
-    for (size_t i = 0; i < t->count; i++)
-        w[i] = i / columns % columns == i % columns ? by : 0;
-}
-
-/* q, k, v and the scores, up to 1100 and close together, are numbers that float32 holds. Then the
- * gate is that of small scores. */
-Test(gpu_cross_attention_edges, exact_scores_of_a_thousand)
-{
-    const fa_cross_attention_spec spec = {
-        .heads_q = 4, .heads_k = 2, .head_dim = 32, .scale = 0x1p-6, .plan = FA_CROSS_ONE_LAUNCH};
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    fa_kernel *kernel = compile_cross(ctx, spec);
-    gpu_case g;
-    make_cross(&g, spec, cross_sized(spec, 1, 65, 129, 64), NULL, 1);
-    fill_integers(tensor_of(&g, "x_query"), 32, 0);
-    fill_integers(tensor_of(&g, "x_kv"), 30, 1);
-    fill_diagonal(tensor_of(&g, "w_q"), 64, 8);
-    fill_diagonal(tensor_of(&g, "w_k"), 64, 8);
-    fill_diagonal(tensor_of(&g, "w_v"), 64, 0x1p-4f);
-    oracle_cross_attention_expect(&g.c);
-    cr_assert_gt(g.c.atol, 1e-4, "scores are large");
-    g.c.atol = 1e-5;
-    gpu_case_run(&g, kernel);
-    gpu_case_free(&g);
-    fa_kernel_release(kernel);
-    close_device(&f, ctx);
-}
-
-/* Tokens behind the tables give NaN, in their own rows alone. */
-Test(gpu_cross_attention_edges, queries_outside_the_tables_give_nan)
-{
-    static const int64_t few_rows[ORACLE_CROSS_EXTRA_COUNT] = {0, 1, 1, 0, 37, 5, 40};
-    const fa_cross_attention_spec spec = {CROSS_DYNAMIC, .angles = FA_ROPE_TABLES};
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    fa_kernel *kernel = compile_cross(ctx, spec);
-    gpu_case g;
-    make_cross(&g, spec, cross_sized(spec, 1, 5, 19, 40), few_rows, 1);
-    for (int i = 3 * 40; i < 5 * 40; i++)
-        tensor_of(&g, "out")->expected[i] = (double)NAN;
-    gpu_case_run(&g, kernel);
-    gpu_case_free(&g);
-    fa_kernel_release(kernel);
     close_device(&f, ctx);
 }
 
