@@ -18,6 +18,7 @@ static const ranked ranks[] = {
     {{TWO, .rank = 17, .batch = 4, .seqlen = 96}, {{0, 0, 7, 3, 32}, {0, 0, 64, 1, 1}}},
     {{ONE, .rank = 31, .tile_tokens = 32, .dtype = FA_BF16},
      {{3, 1, 255, 4, 8}, {1, 1, 7, 16, 64}, {1, 384, 64, 3, 32}}},
+    {{ONE, .rank = 32}, {{1, 1, 256, 16, 128}, {1, 3, 256, 4, 32}}},
     {{ONE, .rank = 33, .shares = 3},
      {{1, 3, 64, 8, 128}, {1, 1, 255, 1, 32}, {2, 192, 257, 2, 48}}},
     {{TWO, .rank = 48, .dtype = FA_BF16, .batch = 1, .seqlen = 384},
@@ -30,6 +31,9 @@ static const ranked ranks[] = {
     {{ONE, .rank = 129, .dtype = FA_BF16, .shares = 5}, {{1, 3, 1, 3, 32}, {1, 1, 7, 8, 128}}},
     {{TWO, .rank = 256, .dtype = FA_BF16, .batch = 3, .seqlen = 1},
      {{0, 0, 255, 3, 32}, {0, 0, 257, 8, 128}, {0, 0, 1000, 2, 16}}},
+    {{ONE, .rank = 257, .dtype = FA_F16, .norm = FA_ROPE_RMS_NORM},
+     {{1, 3, 255, 5, 26}, {3, 1, 64, 1, 32}}},
+    {{ONE, .rank = 512}, {{1, 3, 1000, 2, 16}, {1, 1, 7, 4, 8}}},
     {{TWO, .rank = 512, .batch = 1, .seqlen = 1, .model_dim = 257, .heads = 5, .head_dim = 7,
       .head_dim_v = 3},
      {{0}}},
@@ -87,8 +91,27 @@ Test(gpu_lowrank_kv_sizes, ranks_in_the_other_type_and_plan)
     run_ranks(true);
 }
 
-/* One kernel for every number of tokens: it goes over from one launch to two, or from small tiles to
- * large ones. */
+/* Where a block has no room for the latent of its tokens, one launch is no way of auto, which it would
+ * be by `shares`. */
+Test(gpu_lowrank_kv_sizes, a_rank_that_one_launch_has_no_room_for)
+{
+    fa_lowrank_kv_spec spec = {
+        .batch = 1, .seqlen = 3, .model_dim = 8, .rank = 8192, .heads = 1, .head_dim = 8};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (spec.shares = 0; spec.shares < 2; spec.shares++) {
+        fa_kernel *kernel = compile_lowrank(ctx, spec);
+        fa_kernel_info_t info = {.size = sizeof info};
+        OK(fa_kernel_info(kernel, &info));
+        cr_expect(strstr(info.plan, "two launches"), "%s", info.plan);
+        run_lowrank(kernel, spec, spec, NULL, 1);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
+/* One kernel for every number of tokens: unless it is one launch by the spec, it goes over from one
+ * launch to two, or from small tiles to large ones. */
 static void run_token_counts(fa_lowrank_kv_spec spec, const int (*shapes)[2], size_t count)
 {
     fixture f;
@@ -96,7 +119,8 @@ static void run_token_counts(fa_lowrank_kv_spec spec, const int (*shapes)[2], si
     fa_kernel *kernel = compile_lowrank(ctx, lowrank_bake(spec, 1));
     fa_kernel_info_t info = {.size = sizeof info};
     OK(fa_kernel_info(kernel, &info));
-    cr_expect(strstr(info.plan, "tokens on"), "one way for few and one for many: %s", info.plan);
+    cr_expect_eq(strstr(info.plan, "tokens on") != NULL, spec.plan != FA_LOWRANK_ONE_LAUNCH,
+                 "one way for few and one for many: %s", info.plan);
     for (size_t i = 0; i < count; i++) {
         fa_lowrank_kv_spec sizes = spec;
         sizes.batch = shapes[i][0];
@@ -144,6 +168,25 @@ Test(gpu_lowrank_kv_sizes, many_tokens)
     spec.plan = FA_LOWRANK_TWO_LAUNCHES;
     spec.dtype = FA_BF16;
     run_token_counts(spec, shapes, 3);
+    spec.plan = FA_LOWRANK_ONE_LAUNCH;
+    run_token_counts(spec, shapes, 3);
+    spec.dtype = FA_F32;
+    run_token_counts(spec, shapes, 3);
+}
+
+/* Of so few terms that the emulator computes all of them. */
+#define FEW_TERMS .model_dim = 8, .rank = 4, .heads = 1, .head_dim = 4
+static const int many[][2] = {{8192, 1}, {1, 100003}};
+
+Test(gpu_lowrank_kv_sizes, many_tokens_of_few_terms_in_one_launch)
+{
+    run_token_counts((fa_lowrank_kv_spec){ONE, FEW_TERMS, .sums = FA_LOWRANK_SUMS_CHUNKED}, many,
+                     2);
+}
+
+Test(gpu_lowrank_kv_sizes, many_tokens_of_few_terms_in_two_launches)
+{
+    run_token_counts((fa_lowrank_kv_spec){TWO, FEW_TERMS}, many, 2);
 }
 
 Test(gpu_lowrank_kv_sizes, many_tokens_in_two_launches)

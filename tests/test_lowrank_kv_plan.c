@@ -169,6 +169,27 @@ Test(lowrank_kv_plan, shared_memory_decides)
     REFUSED(prepare_for(&spec, &plan, &turing), FA_ERR_SHARED_MEMORY, "rank = 1024");
 }
 
+/* docs/lowrank_kv.md tells the largest ranks that one launch has room for. */
+Test(lowrank_kv_plan, the_largest_ranks_of_one_launch)
+{
+    static const fa_lowrank_kv_spec largest[] = {
+        {.rank = 2960, .tile_tokens = 16},
+        {.rank = 1280, .tile_tokens = 32},
+        {.rank = 5872, .tile_tokens = 16, .dtype = FA_F16},
+        {.rank = 2528, .tile_tokens = 32, .dtype = FA_BF16},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        fa_lowrank_kv_spec s = largest[i];
+        fa__plan plan;
+        cr_expect_eq(plan_of(s, &target, NULL).kernel_count, 1);
+        s.rank++;
+        cr_expect_gt(plan_of(s, &target, NULL).kernel_count, 1);
+        s.plan = FA_LOWRANK_ONE_LAUNCH;
+        fa_spec spec = lowrank_spec(s);
+        REFUSED(prepare(&spec, &plan), FA_ERR_SHARED_MEMORY, "232448");
+    }
+}
+
 /* Each number of tokens, rank and data type has a plan that fits every architecture it is for. */
 Test(lowrank_kv_plan, every_size_has_one)
 {
