@@ -179,11 +179,11 @@ static inline int64_t fa__lowrank_product_tiles(const fa_lowrank_kv_spec *s, int
  * columns at once. False: shared memory has no room; *out then tells what the least needs. */
 bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target, int32_t step,
                            int32_t rows, int32_t up_columns, lowrank_small *out);
-/* How many blocks share the columns of their tokens: the grid's y. */
 /* FA_ERR_LIMIT: more columns of K or of V than a product has. `where`: the struct that says so. */
 fa_status fa__lowrank_check_columns(const char *where, int64_t heads, int64_t head_dim,
                                     int64_t head_dim_v);
 
+/* How many blocks share the columns of their tokens: the grid's y. */
 int64_t fa__lowrank_small_shares(const fa_lowrank_kv_spec *s, const lowrank_kernel *kernel,
                                  const lowrank_work *work, int64_t multiprocessors);
 int64_t fa__lowrank_small_clocks(const fa_lowrank_kv_spec *s, const lowrank_kernel *kernel,

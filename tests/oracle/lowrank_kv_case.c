@@ -121,7 +121,7 @@ static bool add_indices(oracle_case *c, const int64_t *extra)
 /* In units of the root mean square of what is summed. The reference point is the canonical case,
  * 256 and 48 terms of normal numbers: 1e-4 where values have one of 111. Rounding grows with the root
  * of the number of steps; of few terms one may be much larger than all. In 16 bits the output is
- * rounded, and so is the latent where there is one on the way: what comes of that stays within six
+ * rounded, and so is the latent where there is one on the way: what comes of that stays within eight
  * times its own root mean square, but of few terms, which are no normal distribution. */
 static void set_gate(oracle_case *c)
 {
@@ -134,9 +134,9 @@ static void set_gate(oracle_case *c)
     c->rtol = 1e-4;
     if (s->dtype != FA_F32) {
         const double half_unit = s->dtype == FA_F16 ? 0x1p-11 : 0x1p-8;
-        unit = s->form == FA_LOWRANK_WHOLE ? 2.6 * half_unit : 0x1p-19;
+        unit = s->form == FA_LOWRANK_WHOLE ? 3.5 * half_unit : 0x1p-19;
         c->rtol = (s->norm ? 2.1 : 1.05) * half_unit;
-        steps = fmax(1, sqrt(12 / terms));
+        steps = fmax(1, 24 / terms);
     } else if (s->sums == FA_LOWRANK_SUMS_TF32) {
         unit = c->rtol = 0x1p-8;
     }
