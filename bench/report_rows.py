@@ -105,6 +105,7 @@ def kv_rows():
 
 
 LARGE_LINEAR = ((512, 4096), (2048, 512), (4096, 512), (2048, 2048))
+SMALL_LINEAR = (((384, 48, 256), 2.5), ((384, 256, 48), 2.2), ((512, 256, 256), 3.5))
 
 
 def linear_error_rows():
@@ -156,7 +157,7 @@ def linear_rows():
                     rival=(peer, "cublas", "time"),
                 )
             )
-    for size, limit in (((384, 48, 256), 2.5), ((384, 256, 48), 2.2), ((512, 256, 256), 3.5)):
+    for size, limit in SMALL_LINEAR:
         for kind, where in (("graph_hot", "buffers in L2"), ("graph_cold", "buffers from memory")):
             bench = "linear_f32_M{}_N{}_K{}_".format(*size) + kind
             rows.append(
@@ -182,7 +183,7 @@ def linear_rows():
         for n, k in LARGE_LINEAR:
             bench = f"linear_{dtype}_M8192_N{n}_K{k}_stream"
             rows.append(Row(f"{title}, 8192 x {n} x {k}, plain launches", bench))
-    for size in ((384, 48, 256), (384, 256, 48), (512, 256, 256)):
+    for size, _ in SMALL_LINEAR:
         bench = "linear_f32_M{}_N{}_K{}_stream_cold".format(*size)
         rows.append(Row("float32, {} x {} x {}, plain launches".format(*size), bench))
     for title, name in (

@@ -15,10 +15,6 @@
 namespace fajit {
 
 #if __CUDA_ARCH__ < 800
-template <int BYTES> struct alignas(BYTES) copied {
-    unsigned word[BYTES / 4];
-};
-
 template <int BYTES>
 __device__ __forceinline__ void copy_through_registers(void *to_shared, const void *from,
                                                        unsigned valid, place at)
@@ -26,9 +22,9 @@ __device__ __forceinline__ void copy_through_registers(void *to_shared, const vo
 #ifdef FAJIT_EMULATED
     fajit_emu::check_copy<BYTES>(to_shared, from, valid, at.site("copy_async"));
 #endif
-    copied<BYTES> x{};
+    shared_piece<BYTES> x{};
     if (valid == BYTES) {
-        x = *static_cast<const copied<BYTES> *>(from);
+        x = *static_cast<const shared_piece<BYTES> *>(from);
     } else {
         const unsigned char *bytes = static_cast<const unsigned char *>(from) + valid / 4 * 4;
         unsigned last = 0; // what of a word is there
@@ -40,7 +36,7 @@ __device__ __forceinline__ void copy_through_registers(void *to_shared, const vo
                         : i == valid / 4 ? last
                                          : 0;
     }
-    *static_cast<copied<BYTES> *>(to_shared) = x;
+    *static_cast<shared_piece<BYTES> *>(to_shared) = x;
 }
 #endif
 

@@ -13,7 +13,7 @@ __device__ __forceinline__ unsigned shared_address(const void *address)
 }
 #endif
 
-// The bytes of one access to shared memory.
+// The bytes of one access to shared memory, and to global memory where they come from there.
 template <int BYTES> struct alignas(BYTES) shared_piece {
     unsigned word[BYTES / 4];
 };

@@ -12,6 +12,15 @@
 static const fa_cross_attention_spec cross_dynamic[] = {
     {CROSS_DYNAMIC, .plan = FA_CROSS_ONE_LAUNCH}, {CROSS_DYNAMIC, .plan = FA_CROSS_FEW_LAUNCHES}};
 
+/* The functions of a program, as many as the plan has launches. */
+static const char *const cross_entries[] = {"fajit_cross_attention<0>", "fajit_cross_attention<1>",
+                                            "fajit_cross_attention<2>"};
+
+static inline size_t cross_entry_count(fa_cross_plan plan)
+{
+    return plan == FA_CROSS_FEW_LAUNCHES ? 3 : 1;
+}
+
 /* The spec with these sizes baked: what a case is made of. */
 static inline fa_cross_attention_spec cross_sized(fa_cross_attention_spec spec, int batch,
                                                   int seqlen_q, int seqlen_k, int model_dim)

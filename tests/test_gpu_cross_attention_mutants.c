@@ -95,7 +95,7 @@ static const struct {
 
 /* Of a launch for each step: which launch has the fault. The copies of the others are right. */
 static const struct {
-    int function;
+    size_t function;
     mutant change;
 } mutants_by_steps[] = {
     {0, {"half-split for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
@@ -127,32 +127,29 @@ static const mutant group_mutant = {"a group is given what is wrong",
                                     "projection::run(own, tile, 0, shared);"};
 
 static const mutant unchanged = {"unchanged", NULL, NULL};
-static const char *const entries[] = {"fajit_cross_attention<0>", "fajit_cross_attention<1>",
-                                      "fajit_cross_attention<2>"};
 
 /* Elements that are wrong in all outputs, with a change to one of the functions. */
-static size_t run_mutant_on(fa_context *ctx, const fa_cross_attention_spec *cross, int function,
+static size_t run_mutant_on(fa_context *ctx, const fa_cross_attention_spec *cross, size_t function,
                             const mutant *m, int max_position, int32_t multiprocessors)
 {
     static const int64_t shifted[ORACLE_CROSS_EXTRA_COUNT] = {8, 2, 1, 0, 3, 7, 0, 0, 1};
     const fa_spec spec = cross_spec(*cross);
-    const int count = cross->plan == FA_CROSS_FEW_LAUNCHES ? 3 : 1;
-    fa_kernel *functions[COUNT(entries)] = {0};
+    const size_t count = cross_entry_count(cross->plan);
+    fa_kernel *functions[COUNT(cross_entries)] = {0};
     gpu_case g;
-    for (int i = 0; i < count; i++) {
-        char *source =
-            mutant_source(&spec, entries[0], inner, COUNT(inner), i == function ? m : &unchanged);
-        functions[i] = mutant_function(ctx, &spec, entries[i], source);
+    for (size_t i = 0; i < count; i++) {
+        char *source = mutant_source(&spec, cross_entries[0], inner, COUNT(inner),
+                                     i == function ? m : &unchanged);
+        functions[i] = mutant_function(ctx, &spec, cross_entries[i], source);
         free(source);
     }
     make_cross(&g, *cross, cross_sized(*cross, 2, 37, 70, 128), shifted, 1);
     g.c.args.cross_attention.max_position = max_position;
     mutant_give_workspace(&fa__op_cross_attention, &g);
-    return mutant_run_functions(&fa__op_cross_attention, &g, functions, (size_t)count,
-                                multiprocessors);
+    return mutant_run_functions(&fa__op_cross_attention, &g, functions, count, multiprocessors);
 }
 
-static size_t run_mutant_of(fa_context *ctx, const fa_cross_attention_spec *cross, int function,
+static size_t run_mutant_of(fa_context *ctx, const fa_cross_attention_spec *cross, size_t function,
                             const mutant *m, int max_position)
 {
     return run_mutant_on(ctx, cross, function, m, max_position, 4);
@@ -161,6 +158,14 @@ static size_t run_mutant_of(fa_context *ctx, const fa_cross_attention_spec *cros
 static size_t run_mutant(fa_context *ctx, const fa_cross_attention_spec *cross, const mutant *m)
 {
     return run_mutant_of(ctx, cross, 0, m, 0);
+}
+
+/* The first `count` of them are noticed. */
+static void expect_group_faults(fa_context *ctx, const fa_cross_attention_spec *cross, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        cr_expect_gt(run_mutant_of(ctx, cross, 0, &group_mutant, 1 + (int)i), 0u, "not noticed: %s",
+                     group_faults[i]);
 }
 
 Test(gpu_cross_attention_mutants, the_copies_are_right_as_they_are)
@@ -184,9 +189,7 @@ Test(gpu_cross_attention_mutants, every_fault_is_noticed)
         const mutant *m = &mutants[i].change;
         cr_expect_gt(run_mutant(ctx, mutants[i].spec, m), 0u, "not noticed: %s", m->fault);
     }
-    for (size_t i = 0; i < COUNT(group_faults); i++)
-        cr_expect_gt(run_mutant_of(ctx, &pairs, 0, &group_mutant, 1 + (int)i), 0u,
-                     "not noticed: %s", group_faults[i]);
+    expect_group_faults(ctx, &pairs, COUNT(group_faults));
     close_device(&f, ctx);
 }
 
@@ -215,8 +218,6 @@ Test(gpu_cross_attention_mutants, every_fault_of_a_launch_for_each_step_is_notic
         cr_expect_gt(run_mutant_of(ctx, &pairs_by_steps, mutants_by_steps[i].function, m, 0), 0u,
                      "not noticed: %s", m->fault);
     }
-    for (size_t i = 0; i < 3; i++)
-        cr_expect_gt(run_mutant_of(ctx, &pairs_by_steps, 0, &group_mutant, 1 + (int)i), 0u,
-                     "not noticed: %s", group_faults[i]);
+    expect_group_faults(ctx, &pairs_by_steps, 3);
     close_device(&f, ctx);
 }

@@ -47,26 +47,20 @@ static void count_work(gpu_case *g, fa_kernel *const *functions, size_t count, u
 static void compile_copies(fa_context *ctx, const fa_spec *spec, size_t count,
                            fa_kernel **functions)
 {
-    static const char *const entries[] = {"fajit_cross_attention<0>", "fajit_cross_attention<1>",
-                                          "fajit_cross_attention<2>"};
-    char *source = mutant_source(spec, entries[0], inner, COUNT(inner), &counts_k);
+    char *source = mutant_source(spec, cross_entries[0], inner, COUNT(inner), &counts_k);
     source = mutant_text(source, &counts_keys);
     for (size_t i = 0; i < count; i++)
-        functions[i] = mutant_function(ctx, spec, entries[i], source);
+        functions[i] = mutant_function(ctx, spec, cross_entries[i], source);
     free(source);
 }
 
 /* --- what is needed --- */
 
-static int64_t parts(int64_t whole, int64_t part)
-{
-    return (whole + part - 1) / part;
-}
-
 /* Tiles of [m, n] times tiles of k. */
 static int64_t products(const linear_step *step, int64_t m, int64_t n, int64_t k)
 {
-    return parts(m, step->tile_m) * parts(n, step->tile_n) * parts(k, TILE_K);
+    return fa__divide_up(m, step->tile_m) * fa__divide_up(n, step->tile_n) *
+           fa__divide_up(k, TILE_K);
 }
 
 /* Every projection once, for all queries, and every head's scores once. */
@@ -77,8 +71,8 @@ static void need(const fa_cross_attention_spec *s, const cross_plan *p, int64_t 
     needed[CROSS_Q] = products(&p->project, queries, of_q, s->model_dim);
     needed[CROSS_K] = needed[CROSS_V] = products(&p->project, keys, of_k, s->model_dim);
     needed[ATTEND] = s->batch * s->heads_q *
-                     parts(s->seqlen_q, fa__attention_step_rows(&p->attend)) *
-                     parts(s->seqlen_k, p->attend.key_tile);
+                     fa__divide_up(s->seqlen_q, fa__attention_step_rows(&p->attend)) *
+                     fa__divide_up(s->seqlen_k, p->attend.key_tile);
     needed[OUTPUT] = products(&p->output, queries, s->model_dim, of_q);
 }
 
@@ -102,7 +96,7 @@ static void copies_make(copies *x, fa_context *ctx, fa_cross_plan plan)
                             .heads_q = 4,
                             .heads_k = 4,
                             .head_dim = 32},
-                  .count = plan == FA_CROSS_FEW_LAUNCHES ? 3 : 1};
+                  .count = cross_entry_count(plan)};
     x->spec = cross_spec(x->cross);
     OK(prepare(&x->spec, &made));
     fa__cross_plan_get(&made, &x->plan);

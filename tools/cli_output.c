@@ -132,19 +132,13 @@ void cli_table_json_members(const cli_table *t, size_t row, fa__buf *out)
     }
 }
 
-void cli_table_json_row(const cli_table *t, size_t row, fa__buf *out)
-{
-    fa__buf_text(out, "{");
-    cli_table_json_members(t, row, out);
-    fa__buf_text(out, "}");
-}
-
 void cli_table_json(const cli_table *t, fa__buf *out)
 {
     fa__buf_text(out, "[");
     for (size_t row = 0; row < t->count / t->columns; row++) {
-        fa__buf_text(out, row ? ",\n " : "\n ");
-        cli_table_json_row(t, row, out);
+        fa__buf_text(out, row ? ",\n {" : "\n {");
+        cli_table_json_members(t, row, out);
+        fa__buf_text(out, "}");
     }
     fa__buf_text(out, t->count ? "\n]" : "]");
 }

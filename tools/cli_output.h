@@ -25,10 +25,8 @@ void cli_cell_small(cli_table *t, double value); /* "1.23e-07" */
 void cli_cell_bool(cli_table *t, bool value, const char *yes, const char *no);
 /* Aligned columns under headings, to stdout. */
 void cli_table_print(const cli_table *t);
-/* The members of an object under construction. */
+/* A row as members of an object under construction. */
 void cli_table_json_members(const cli_table *t, size_t row, fa__buf *out);
-/* One object. */
-void cli_table_json_row(const cli_table *t, size_t row, fa__buf *out);
 /* An array of objects. */
 void cli_table_json(const cli_table *t, fa__buf *out);
 /* One or the other. */
