@@ -45,14 +45,12 @@ static int attribute(int which)
     return value;
 }
 
-/* float32 operations a second: two for each lane and clock. */
-static double arithmetic_rate(void)
+/* Operations a second that the case can have at most. */
+static double arithmetic_rate(const bench *b)
 {
-    int major = attribute(ATTRIBUTE_MAJOR), minor = attribute(ATTRIBUTE_MINOR);
-    int lanes = major * 10 + minor == 80 || major < 8 ? 64 : 128;
-
-    return 2.0 * lanes * attribute(ATTRIBUTE_MULTIPROCESSORS) *
-           attribute(ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3;
+    const int cc = attribute(ATTRIBUTE_MAJOR) * 10 + attribute(ATTRIBUTE_MINOR);
+    return cli_peak_flops(cc, attribute(ATTRIBUTE_MULTIPROCESSORS),
+                          attribute(ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3, b->one.passes);
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -222,11 +220,11 @@ static int measure(bench *b)
 
 static void show(const cli *c, bench *b)
 {
-    static const char *const keys[] = {
-        "time_us",  "floor_us",      "ratio",       "bound",       "time_again_us",
-        "plain_us", "copy_gb_per_s", "bytes_moved", "buffer_sets", "checked",
-        NULL};
-    double bytes_us = b->one.bytes_moved / b->copy_rate * 1e6, rate = arithmetic_rate();
+    static const char *const keys[] = {"time_us",       "floor_us",         "ratio",
+                                       "bound",         "time_again_us",    "plain_us",
+                                       "copy_gb_per_s", "peak_tflop_per_s", "bytes_moved",
+                                       "buffer_sets",   "checked",          NULL};
+    double bytes_us = b->one.bytes_moved / b->copy_rate * 1e6, rate = arithmetic_rate(b);
     double flops_us = rate > 0 ? b->one.flops / rate * 1e6 : 0;
     double floor_us = flops_us > bytes_us ? flops_us : bytes_us;
     cli_table t;
@@ -240,6 +238,7 @@ static void show(const cli *c, bench *b)
     cli_cell_real(&t, b->graph_again_us, 3);
     cli_cell_real(&t, b->plain_us, 3);
     cli_cell_real(&t, b->copy_rate / 1e9, 1);
+    cli_cell_real(&t, rate / 1e12, 1);
     cli_cell_real(&t, b->one.bytes_moved, 0);
     cli_cell_int(&t, (int64_t)b->set_count);
     cli_cell_bool(&t, b->checked, "yes", "no");

@@ -273,6 +273,9 @@ FAKE_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *value = 4;
         break;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: /* kHz */
+        *value = 1000000;
+        break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
         *value = smem_optin;
         break;

@@ -20,6 +20,12 @@ double oracle_rounded(fa_dtype dtype, double value); /* stored and loaded */
 uint8_t oracle_e4m3_store(double value);
 double oracle_e4m3_load(uint8_t bits);
 
+/* passes of a product of such elements, as below. */
+static inline double oracle_product_passes(fa_dtype dtype)
+{
+    return dtype == FA_F32 ? 3 : 1;
+}
+
 static inline size_t oracle_element_bytes(fa_dtype dtype)
 {
     return dtype == FA_F32 ? 4 : 2;
@@ -53,7 +59,11 @@ typedef struct oracle_case {
     size_t tensor_count;
     double atol, rtol;  /* the gate: |actual - expected| <= atol + rtol * |expected| */
     double bytes_moved; /* fewest bytes through device memory */
-    double flops;
+    double flops;       /* additions and multiplications */
+    /* How often tensor cores go over 16-bit factors for each of them, at least: 1 for products of 16
+     * bits, 0.5 of 8, 3 of float32 in parts, 2 in TF32. 0: they are none of matrix products, and
+     * float32 lanes do them. */
+    double passes;
     void *state; /* the oracle's own */
 } oracle_case;
 
