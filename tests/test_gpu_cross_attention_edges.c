@@ -310,7 +310,7 @@ Test(gpu_cross_attention_edges, large_K12_last_batch)
     const size_t bytes = (size_t)batch * REQUEST;
     const fa_cross_attention_spec spec = {
         .dtype = FA_BF16, .rotation = PAIRS, .heads_q = 1, .heads_k = 1, .head_dim = 16};
-    skip_under_racecheck("its blocks are those of other tests, millions of them");
+    skip_under_tool("racecheck", "its blocks are those of other tests, millions of them");
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     if (free_memory() < 7 * bytes)
