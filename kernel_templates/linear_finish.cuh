@@ -45,23 +45,47 @@ __device__ __forceinline__ linear_destination destination_of(const typename S::p
                                                              bool counts)
 {
     const int m = b.m + row;
-    linear_destination to{true, m, 0};
-    if constexpr (S::MAPPED_ROWS) {
-        to.row = load_index<S::ROWS_WIDE>(p.row_of, m);
-        to.exists = to.row >= 0 && to.row < p.row_count;
-        if (!to.exists && to.row != -1 && counts && p.errors)
-            atomicAdd(p.errors, 1u);
-    }
+    linear_destination to{m < S::m_of(p), m, 0};
+    if constexpr (S::MAPPED_ROWS)
+        if (to.exists) {
+            to.row = load_index<S::ROWS_WIDE>(p.row_of, m);
+            to.exists = to.row >= 0 && to.row < p.row_count;
+            if (!to.exists && to.row != -1 && counts && p.errors)
+                atomicAdd(p.errors, 1u);
+        }
     if constexpr (S::ROTATES && !S::KEEPS_ANGLES)
-        to.position = linear_position<S>(p, b, row);
+        if (to.exists)
+            to.position = linear_position<S>(p, b, row);
     return to;
 }
 
 // --- a thread's share ----------------------------------------------------------------------------
 
-// Neighbours in the tile that one thread finishes: V of them, or two runs of V that are far apart
-// in y when they are the halves of pairs.
-template <class S, int V> struct linear_unit {
+// COLUMNS neighbours of a row's sums. Lanes read neighbouring ones: where these are 32 bytes, every
+// other four lanes read the upper half first, so that 8 lanes never meet in a bank.
+template <int COLUMNS, class Memory>
+__device__ __forceinline__ void read_sums(float (&to)[COLUMNS], const Memory &from, int row,
+                                          int column)
+{
+    constexpr int STEP = COLUMNS % 4 == 0 ? 4 : COLUMNS % 2 == 0 ? 2 : 1;
+    const int turn = COLUMNS == 8 && threadIdx.x / 4 % 2 ? 4 : 0;
+    float sum[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i += STEP) {
+        const chunk<STEP * 4> four =
+            *reinterpret_cast<const chunk<STEP * 4> *>(from.sum(row, column + (i ^ turn)));
+#pragma unroll
+        for (int e = 0; e < STEP; e++)
+            sum[i + e] = __uint_as_float(four.word[e]);
+    }
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        to[i] = turn ? sum[COLUMNS == 8 ? i ^ 4 : i] : sum[i];
+}
+
+// Neighbours in the tile that one thread finishes, in each of its rows: V of them, or two runs of V
+// that are far apart in y when they are the halves of pairs.
+template <class S, int V> struct linear_columns {
     using Output = typename S::Output;
     using params = typename S::params;
     using memory = typename S::memory;
@@ -69,29 +93,55 @@ template <class S, int V> struct linear_unit {
     static constexpr int runs = S::HALF || (S::INTERLEAVED && V == 1) ? 2 : 1, columns = runs * V;
     static constexpr int bytes = V * static_cast<int>(sizeof(Output));
 
-    float x[runs][V];
-    int n[runs]; // column of y where each run begins
-    bool rotated;
+    // Those of one row.
+    struct unit {
+        bool exists;
+        i64 row; // of the outputs
+        float x[runs][V];
+    };
 
-    // The unit's sums. Lanes read neighbouring units: where these are 32 bytes, every other four
-    // lanes read the upper half first, so that 8 lanes never meet in a bank.
-    static __device__ __forceinline__ void read(float (&to)[columns], const memory &from, int row,
-                                                int column)
+    const params &p;
+    const linear_place &b;
+    const memory &sums;
+    int column;     // in the tile
+    int first;      // in the tiles' order, of all
+    int n[runs];    // of y, where each run begins
+    bool has[runs]; // whether y has it
+    bool rotated;
+    Output *to[runs]; // where it lies in row 0
+    i64 stride[runs]; // of rows
+    float addend[runs][V], scale[runs][V];
+
+    __device__ __forceinline__ linear_columns(const params &of, const linear_place &at,
+                                              const memory &from, int number)
+        : p(of), b(at), sums(from), column(number), first(at.n + number),
+          rotated(S::is_rotated(of, at.n + number))
     {
-        constexpr int STEP = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
-        const int turn = columns == 8 && threadIdx.x / 4 % 2 ? 4 : 0;
-        float sum[columns];
 #pragma unroll
-        for (int i = 0; i < columns; i += STEP) {
-            const chunk<STEP * 4> four =
-                *reinterpret_cast<const chunk<STEP * 4> *>(from.sum(row, column + (i ^ turn)));
-#pragma unroll
-            for (int e = 0; e < STEP; e++)
-                sum[i + e] = __uint_as_float(four.word[e]);
+        for (int r = 0; r < runs; r++) {
+            n[r] = is_interwoven() ? S::column_of(p, first + r) : first + r * V;
+            has[r] = n[r] < S::n_of(p);
+            find_place(r);
+            if (has[r])
+                load_addends(r);
         }
-#pragma unroll
-        for (int i = 0; i < columns; i++)
-            to[i] = turn ? sum[columns == 8 ? i ^ 4 : i] : sum[i];
+    }
+
+    __device__ __forceinline__ bool is_interwoven() const
+    {
+        return S::HALF && rotated;
+    }
+
+    __device__ __forceinline__ void find_place(int r)
+    {
+        const int output = S::SPLIT_2 && n[r] >= S::SPLIT_2   ? 2
+                           : S::SPLIT_1 && n[r] >= S::SPLIT_1 ? 1
+                                                              : 0;
+        const int begin = output == 2 ? S::SPLIT_2 : output == 1 ? S::SPLIT_1 : 0;
+        to[r] = p.y[output].data + (n[r] - begin);
+        stride[r] = p.y[output].stride;
+        if constexpr (S::Y_JUMPS)
+            to[r] += p.y_heads.before(n[r]);
     }
 
     // In accesses of 16 bytes at most.
@@ -109,131 +159,173 @@ template <class S, int V> struct linear_unit {
         }
     }
 
-    // `row` and `column` in the tile; the latter is column n_in_tiles of all tiles.
-    __device__ __forceinline__ linear_unit(const params &p, const memory &from, int row, int column,
-                                           int n_in_tiles)
+    // Bias and scales.
+    __device__ __forceinline__ void load_addends(int r)
     {
-        float sums[columns];
-        read(sums, from, row, column);
-        rotated = S::is_rotated(p, n_in_tiles);
-        const bool interwoven = S::HALF && rotated;
+        if constexpr (S::BIAS)
+            load_run(p.bias + n[r], addend[r]);
 #pragma unroll
-        for (int r = 0; r < runs; r++) {
-            n[r] = interwoven ? S::column_of(p, n_in_tiles + r) : n_in_tiles + r * V;
+        for (int i = 0; i < V; i++) {
+            if constexpr (S::SCALES == LINEAR_SCALE_TENSOR)
+                scale[r][i] = p.w_scale[0];
+            if constexpr (S::SCALES == LINEAR_SCALE_ROW)
+                scale[r][i] = p.w_scale[n[r] + i];
+        }
+    }
+
+    // --- one row ---------------------------------------------------------------------------------
+
+    __device__ __forceinline__ void read(unit &mine, int row) const
+    {
+        float all[columns];
+        read_sums(all, sums, row, column);
+#pragma unroll
+        for (int r = 0; r < runs; r++)
 #pragma unroll
             for (int i = 0; i < V; i++)
-                x[r][i] = interwoven ? sums[(runs * i + r) % columns] : sums[r * V + i];
-        }
+                mine.x[r][i] = is_interwoven() ? all[(runs * i + r) % columns] : all[r * V + i];
     }
 
     // Scales, bias and activation, of row m.
-    __device__ __forceinline__ void apply(const params &p, int m)
+    __device__ __forceinline__ void apply(unit &mine, int m) const
     {
+        float row_scale = 1;
+        if constexpr (S::SCALES == LINEAR_SCALE_TENSOR)
+            row_scale = p.x_scale[0];
+        if constexpr (S::SCALES == LINEAR_SCALE_ROW)
+            row_scale = p.x_scale[m];
 #pragma unroll
-        for (int r = 0; r < runs; r++) {
-            if (n[r] >= S::n_of(p))
-                continue;
-            float addend[V] = {};
-            if constexpr (S::BIAS)
-                load_run(p.bias + n[r], addend);
+        for (int r = 0; r < runs; r++)
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                if constexpr (S::SCALES == LINEAR_SCALE_TENSOR)
-                    x[r][i] = __fmul_rn(x[r][i], __fmul_rn(p.x_scale[0], p.w_scale[0]));
-                if constexpr (S::SCALES == LINEAR_SCALE_ROW)
-                    x[r][i] = __fmul_rn(x[r][i], __fmul_rn(p.x_scale[m], p.w_scale[n[r] + i]));
+                float &x = mine.x[r][i];
+                if constexpr (S::SCALES != 0)
+                    x = __fmul_rn(x, __fmul_rn(row_scale, scale[r][i]));
                 if constexpr (S::BIAS)
-                    x[r][i] = __fadd_rn(x[r][i], addend[i]);
-                x[r][i] = linear_activated<S::ACTIVATION>(x[r][i]);
+                    x = __fadd_rn(x, addend[r][i]);
+                x = linear_activated<S::ACTIVATION>(x);
             }
-        }
     }
 
-    // Of row `row` and column `column` of the tile: kept in `from`, or made of `position`.
-    __device__ __forceinline__ angles<pairs::pairs>
-    angles_of(const params &p, const memory &from, int row, int column, i64 position) const
+    // Of row `row` of the tile: kept there, or made of `position`.
+    __device__ __forceinline__ angles<pairs::pairs> angles_of(int row, i64 position) const
     {
         if constexpr (S::KEEPS_ANGLES)
-            return linear_kept_angles<S>(from).template read<pairs::pairs>(row, column);
+            return linear_kept_angles<S>(sums).template read<pairs::pairs>(row, column);
         else
             return linear_angles<S, pairs::pairs>(p, position, n[0] % S::HEAD / (S::HALF ? 1 : 2));
     }
 
-    __device__ __forceinline__ void rotate(const angles<pairs::pairs> &by)
+    __device__ __forceinline__ void rotate(unit &mine, const angles<pairs::pairs> &by) const
     {
         typename pairs::values both;
 #pragma unroll
         for (int r = 0; r < runs; r++)
 #pragma unroll
             for (int i = 0; i < V; i++)
-                both.x[r][i] = x[r][i];
+                both.x[r][i] = mine.x[r][i];
         both.rotate(by);
 #pragma unroll
         for (int r = 0; r < runs; r++)
 #pragma unroll
             for (int i = 0; i < V; i++)
-                x[r][i] = both.x[r][i];
+                mine.x[r][i] = both.x[r][i];
     }
 
-    // Where column n of a row of the outputs lies.
-    static __device__ __forceinline__ Output *place_of(const params &p, i64 row, int n)
-    {
-        if (S::SPLIT_2 && n >= S::SPLIT_2)
-            return p.y[2].data + row * p.y[2].stride + (n - S::SPLIT_2);
-        if (S::SPLIT_1 && n >= S::SPLIT_1)
-            return p.y[1].data + row * p.y[1].stride + (n - S::SPLIT_1);
-        Output *place = p.y[0].data + row * p.y[0].stride + n;
-        if constexpr (S::Y_JUMPS)
-            place += p.y_jumps.before(static_cast<int>(row)) + p.y_heads.before(n);
-        return place;
-    }
-
-    // Adds row m of the residual, and writes row `row` of the outputs.
-    __device__ __forceinline__ void store(const params &p, int m, i64 row)
+    // Adds row m of the residual.
+    __device__ __forceinline__ void add_residual(unit &mine, int m) const
     {
 #pragma unroll
         for (int r = 0; r < runs; r++) {
-            if (n[r] >= S::n_of(p))
+            if (!has[r])
                 continue;
-            if constexpr (S::RESIDUAL) {
-                float other[V];
-                unpack<Output, V>(load<bytes>(p.residual.data + m * p.residual.stride + n[r]),
-                                  other);
+            float other[V];
+            unpack<Output, V>(load<bytes>(p.residual.data + m * p.residual.stride + n[r]), other);
 #pragma unroll
-                for (int i = 0; i < V; i++)
-                    x[r][i] = __fadd_rn(x[r][i], other[i]);
-            }
-            fajit::store(place_of(p, row, n[r]), pack<Output, V>(x[r]));
+            for (int i = 0; i < V; i++)
+                mine.x[r][i] = __fadd_rn(mine.x[r][i], other[i]);
+        }
+    }
+
+    // What is made of a row that does not exist is not stored: only memory is not to be read for it,
+    // and what takes long not to be done.
+    static constexpr bool MAKES_ALL =
+        !S::ROTATES && !S::RESIDUAL && S::ACTIVATION == 0 && S::SCALES != LINEAR_SCALE_ROW;
+
+    __device__ __forceinline__ void make(unit &mine, int row) const
+    {
+        const int m = b.m + row;
+        const linear_destination at = destination_of<S>(p, b, row, first == 0);
+        mine.exists = at.exists && first < S::n_of(p);
+        mine.row = at.row;
+        if (!MAKES_ALL && !mine.exists)
+            return;
+        read(mine, row);
+        apply(mine, m);
+        if constexpr (S::ROTATES)
+            if (rotated)
+                rotate(mine, angles_of(row, at.position));
+        if constexpr (S::RESIDUAL)
+            add_residual(mine, m);
+    }
+
+    __device__ __forceinline__ void put(const unit &mine) const
+    {
+#pragma unroll
+        for (int r = 0; r < runs; r++) {
+            if (!mine.exists || !has[r])
+                continue;
+            Output *at = to[r] + mine.row * stride[r];
+            if constexpr (S::Y_JUMPS)
+                at += p.y_jumps.before(static_cast<int>(mine.row));
+            store(at, pack<Output, V>(mine.x[r]));
         }
     }
 };
 
 // --- all of a tile -------------------------------------------------------------------------------
 
+// All sums of a tile. A thread keeps to its columns: Columns, made by columns_at(first), has what
+// depends on them alone, makes what a row has there, and puts it where it belongs. HELD rows are
+// made before they are put: none waits for another.
+template <class S, class Columns, int HELD, class ColumnsAt>
+__device__ __forceinline__ void linear_each_unit(ColumnsAt columns_at)
+{
+    constexpr int UNITS = S::TILE_N / Columns::columns,
+                  ACROSS = UNITS < S::THREADS ? UNITS : S::THREADS, DOWN = S::THREADS / ACROSS,
+                  ROUNDS = S::TILE_M > DOWN ? S::TILE_M / DOWN : 1,
+                  BATCH = ROUNDS < HELD ? ROUNDS : HELD;
+    static_assert(S::TILE_N % Columns::columns == 0 && UNITS % ACROSS == 0 &&
+                      S::THREADS % ACROSS == 0 && ROUNDS % BATCH == 0 &&
+                      (DOWN > S::TILE_M || S::TILE_M % DOWN == 0),
+                  "threads share the units evenly");
+    const int first = static_cast<int>(threadIdx.x) / ACROSS;
+    if (DOWN > S::TILE_M && first >= S::TILE_M)
+        return;
+#pragma unroll 1
+    for (int u = static_cast<int>(threadIdx.x) % ACROSS; u < UNITS; u += ACROSS) {
+        const Columns mine = columns_at(u * Columns::columns);
+#pragma unroll 1
+        for (int row = first; row < S::TILE_M; row += BATCH * DOWN) {
+            typename Columns::unit units[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                mine.make(units[i], row + i * DOWN);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                mine.put(units[i]);
+        }
+    }
+}
+
 // In units of V.
 template <class S, int V>
 __device__ __forceinline__ void linear_finish(const typename S::params &p, const linear_place &b,
-                                              const typename S::memory &shared)
+                                              const typename S::memory &sums)
 {
-    using unit = linear_unit<S, V>;
-    constexpr int UNITS = S::TILE_N / unit::columns;
-    static_assert(S::TILE_N % unit::columns == 0, "units share a row evenly");
-#pragma unroll 1
-    for (int i = threadIdx.x; i < S::TILE_M * UNITS; i += S::THREADS) {
-        const int row = i / UNITS, column = i % UNITS * unit::columns;
-        const int m = b.m + row, n = b.n + column;
-        if (m >= S::m_of(p) || n >= S::n_of(p))
-            continue;
-        const linear_destination to = destination_of<S>(p, b, row, n == 0);
-        if (!to.exists)
-            continue;
-        unit mine(p, shared, row, column, n);
-        mine.apply(p, m);
-        if constexpr (S::ROTATES)
-            if (mine.rotated)
-                mine.rotate(mine.angles_of(p, shared, row, column, to.position));
-        mine.store(p, m, to.row);
-    }
+    using mine = linear_columns<S, V>;
+    constexpr int HELD = V == 1 || !mine::MAKES_ALL ? 1 : 4;
+    linear_each_unit<S, mine, HELD>([&](int column) { return mine(p, b, sums, column); });
 }
 
 } // namespace fajit

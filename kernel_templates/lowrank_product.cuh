@@ -84,23 +84,55 @@ template <class S> struct lowrank_product {
         return q;
     }
 
+    // V neighbours that one thread stores, in each of its rows (linear_each_unit).
+    template <int V> struct columns_of {
+        static constexpr int columns = V;
+
+        struct unit {
+            bool exists;
+            Element *to;
+            chunk<V *static_cast<int>(sizeof(Element))> x;
+        };
+
+        const token_row *rows;
+        const memory &sums;
+        int column;
+        bool has;
+        lowrank_rows<Element> to; // where they lie in the rows of tokens
+
+        __device__ __forceinline__ void make(unit &mine, int row) const
+        {
+            const token_row &token = rows[row];
+            float x[V];
+            mine.exists = has && token.is_written();
+            mine.to = to.at(token.outer, token.entry);
+            read_sums(x, sums, row, column);
+            mine.x = pack<Element, V>(x);
+        }
+
+        __device__ __forceinline__ void put(const unit &mine) const
+        {
+            if (mine.exists)
+                store(mine.to, mine.x);
+        }
+    };
+
+    // Where column n lies.
+    __device__ __forceinline__ lowrank_rows<Element> rows_at(int n) const
+    {
+        if constexpr (DOWN)
+            return {p.latent_out.data + n, p.latent_out.outer, p.latent_out.token};
+        else
+            return S::rows_at(p, part, n);
+    }
+
     template <int V>
     __device__ __forceinline__ void finish(const linear_place &b, const memory &sums, int n) const
     {
-        using unit = linear_unit<typename block::shape, V>;
-        constexpr int UNITS = TILE_N / V;
-#pragma unroll 1
-        for (int i = threadIdx.x; i < TILE_M * UNITS; i += THREADS) {
-            const int row = i / UNITS, column = i % UNITS * V;
-            const token_row &to = rows[row];
-            if (!to.is_written() || b.n + column >= n)
-                continue;
-            float x[V];
-            unit::read(x, sums, row, column);
-            Element *at = DOWN ? p.latent_out.at(to.outer, to.entry) + b.n + column
-                               : S::out_at(p, part, to, b.n + column);
-            store(at, pack<Element, V>(x));
-        }
+        linear_each_unit<typename block::shape, columns_of<V>, V == 1 ? 1 : 4>([&](int column) {
+            const int at = b.n + column;
+            return columns_of<V>{rows, sums, column, at < n, rows_at(at)};
+        });
     }
 
     static __device__ __forceinline__ int tiles_of(const params &p, int columns)

@@ -125,12 +125,19 @@ template <class C> struct lowrank_shape : C {
         return (C::BATCH ? C::BATCH : p.batch) == 1 ? 0 : x.outer - seqlen_of(p) * x.token;
     }
 
-    // Column `column` of K or V, counted through the heads.
+    // Where column `column` of K or V, counted through the heads, lies in the rows of tokens.
+    static __device__ __forceinline__ lowrank_rows<Element> rows_at(const params &p, int part,
+                                                                    int column)
+    {
+        const lowrank_heads<Element> &out = p.out[part];
+        const int dim = head_dim_of(p, part), head = column / dim;
+        return {out.data + head * out.head + (column - head * dim), out.outer, out.token};
+    }
+
     static __device__ __forceinline__ Element *out_at(const params &p, int part,
                                                       const token_row &to, int column)
     {
-        const int dim = head_dim_of(p, part), head = column / dim;
-        return p.out[part].at(to.outer, head, to.entry) + (column - head * dim);
+        return rows_at(p, part, column).at(to.outer, to.entry);
     }
 
     struct token_rule {

@@ -87,8 +87,9 @@ static const struct {
     {&grouped, {"tiles of v left out", "at >= p.tiles_before[2] ? 2 : ", ""}},
     {&halves,
      {"a tile of two batches loaded as rows of one", "p.x_jumps.group % S::TILE_M", "false"}},
-    {&pairs, {"rows of the output do not jump", "p.y_jumps.before(static_cast<int>(row)) + ", ""}},
-    {&kept, {"heads do not jump", " + p.y_heads.before(n)", ""}},
+    {&pairs,
+     {"rows of the output do not jump", "p.y_jumps.before(static_cast<int>(mine.row))", "0"}},
+    {&kept, {"heads do not jump", "to[r] += p.y_heads.before(n[r]);", ";"}},
     {&grouped, {"blocks do not wait for q, k and v", PROJECT FIRST_SYNC, LATE PROJECT}},
     {&grouped, {"blocks do not wait for the heads", ATTEND SECOND_SYNC, LATE ATTEND}},
 };

@@ -76,6 +76,7 @@ static const linear_mutant mutants[] = {
     {&plain,
      {"infinities left as they are", "linear_repair<shape>(p, b, sums, found);",
       "__syncthreads();"}},
+    {&halves, {"rows of a thread forgotten", "row += BATCH * DOWN", "row += S::TILE_M"}},
     {&halves, {"low half of x left out", "sum[i] = mma(x[i].low[s], by.high[s], sum[i]);", ";"}},
     {&halves, {"low half of w left out", "sum[i] = mma(x[i].high[s], by.low[s], sum[i]);", ";"}},
     {&halves, {"high halves left out", "sum[i] = mma(x[i].high[0], by.high[0], sum[i]);", ";"}},
@@ -102,16 +103,16 @@ static const linear_mutant mutants[] = {
     {&finished,
      {"activation before bias",
       "                if constexpr (S::BIAS)\n"
-      "                    x[r][i] = __fadd_rn(x[r][i], addend[i]);\n"
-      "                x[r][i] = linear_activated<S::ACTIVATION>(x[r][i]);\n",
-      "                x[r][i] = __fadd_rn(linear_activated<S::ACTIVATION>(x[r][i]), "
-      "addend[i]);\n"}},
+      "                    x = __fadd_rn(x, addend[r][i]);\n"
+      "                x = linear_activated<S::ACTIVATION>(x);\n",
+      "                x = __fadd_rn(linear_activated<S::ACTIVATION>(x), addend[r][i]);\n"}},
     {&finished, {"gelu by tanh for gelu", "int ACTIVATION = 2;", "int ACTIVATION = 3;"}},
     {&finished, {"no activation", "int ACTIVATION = 2;", "int ACTIVATION = 0;"}},
     {&finished, {"scale of the first column", "p.w_scale[n[r] + i]", "p.w_scale[n[r]]"}},
     {&finished, {"scale of the first row", "p.x_scale[m]", "p.x_scale[0]"}},
-    {&finished, {"no bias", "x[r][i] = __fadd_rn(x[r][i], addend[i]);", ";"}},
-    {&finished, {"no residual", "x[r][i] = __fadd_rn(x[r][i], other[i]);", ";"}},
+    {&finished, {"no bias", "x = __fadd_rn(x, addend[r][i]);", ";"}},
+    {&finished,
+     {"no residual", "x[r][i] = __fadd_rn(mine.x[r][i], other[i]);", "x[r][i] = mine.x[r][i];"}},
     {&rotated, {"interleaved for half", "int ROTATION = 1;", "int ROTATION = 2;"}},
     {&neighbours, {"half for interleaved", "int ROTATION = 2;", "int ROTATION = 1;"}},
     {&rotated, {"not rotated", "both.rotate(by);", ";"}},
@@ -126,7 +127,8 @@ static const linear_mutant mutants[] = {
     {&partial, {"pairs in fours", "S::HEAD / 2 | ", ""}},
     {&tall, {"pair of the head before", "n[0] % S::HEAD / (S::HALF ? 1 : 2)", "n[0] % S::HEAD"}},
     {&rotated,
-     {"columns of the second output shifted", "(n - S::SPLIT_1)", "(n - S::SPLIT_1 + 4) % 48"}},
+     {"columns of the second output shifted", "(n[r] - begin)",
+      "(output == 1 ? (n[r] - begin + 4) % 48 : n[r] - begin)"}},
     {&rotated, {"rows not mapped", "to.row = load_index<S::ROWS_WIDE>(p.row_of, m);", ""}},
     {&rotated, {"errors not counted", "atomicAdd(p.errors, 1u);", ";"}},
 };
