@@ -84,9 +84,15 @@ template <class S> struct lowrank_product {
         return q;
     }
 
-    // V neighbours that one thread stores, in each of its rows (linear_each_unit).
-    template <int V> struct columns_of {
-        static constexpr int columns = V;
+    // Stores V neighbours in each row (linear_each_unit).
+    template <int V> struct finisher {
+        static constexpr int unit_columns = V;
+
+        struct columns {
+            int column;
+            bool exist;
+            lowrank_rows<Element> to; // where they lie in the rows of tokens
+        };
 
         struct unit {
             bool exists;
@@ -94,45 +100,45 @@ template <class S> struct lowrank_product {
             chunk<V *static_cast<int>(sizeof(Element))> x;
         };
 
-        const token_row *rows;
+        const lowrank_product &of;
         const memory &sums;
-        int column;
-        bool has;
-        lowrank_rows<Element> to; // where they lie in the rows of tokens
+        int first, n; // column of the tile, and how many there are
 
-        __device__ __forceinline__ void make(unit &mine, int row) const
+        __device__ __forceinline__ columns at(int column) const
         {
-            const token_row &token = rows[row];
+            return {column, first + column < n, of.rows_at(first + column)};
+        }
+
+        __device__ __forceinline__ void make(const columns &c, unit &mine, int row) const
+        {
+            const token_row &token = of.rows[row];
             float x[V];
-            mine.exists = has && token.is_written();
-            mine.to = to.at(token.outer, token.entry);
-            read_sums(x, sums, row, column);
+            mine.exists = c.exist && token.is_written();
+            mine.to = c.to.at(token.outer, token.entry);
+            read_sums(x, sums, row, c.column);
             mine.x = pack<Element, V>(x);
         }
 
-        __device__ __forceinline__ void put(const unit &mine) const
+        __device__ __forceinline__ void put(const columns &, const unit &mine) const
         {
             if (mine.exists)
                 store(mine.to, mine.x);
         }
     };
 
-    // Where column n lies.
-    __device__ __forceinline__ lowrank_rows<Element> rows_at(int n) const
+    // Where column `column` lies.
+    __device__ __forceinline__ lowrank_rows<Element> rows_at(int column) const
     {
         if constexpr (DOWN)
-            return {p.latent_out.data + n, p.latent_out.outer, p.latent_out.token};
+            return {p.latent_out.data + column, p.latent_out.outer, p.latent_out.token};
         else
-            return S::rows_at(p, part, n);
+            return S::rows_at(p, part, column);
     }
 
     template <int V>
     __device__ __forceinline__ void finish(const linear_place &b, const memory &sums, int n) const
     {
-        linear_each_unit<typename block::shape, columns_of<V>, V == 1 ? 1 : 4>([&](int column) {
-            const int at = b.n + column;
-            return columns_of<V>{rows, sums, column, at < n, rows_at(at)};
-        });
+        linear_each_unit<typename block::shape, V == 1 ? 1 : 4>(finisher<V>{*this, sums, b.n, n});
     }
 
     static __device__ __forceinline__ int tiles_of(const params &p, int columns)

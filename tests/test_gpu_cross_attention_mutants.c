@@ -89,7 +89,7 @@ static const struct {
      {"a tile of two batches loaded as rows of one", "p.x_jumps.group % S::TILE_M", "false"}},
     {&pairs,
      {"rows of the output do not jump", "p.y_jumps.before(static_cast<int>(mine.row))", "0"}},
-    {&kept, {"heads do not jump", "to[r] += p.y_heads.before(n[r]);", ";"}},
+    {&kept, {"heads do not jump", "c.to[r] += p.y_heads.before(n);", ";"}},
     {&grouped, {"blocks do not wait for q, k and v", PROJECT FIRST_SYNC, LATE PROJECT}},
     {&grouped, {"blocks do not wait for the heads", ATTEND SECOND_SYNC, LATE ATTEND}},
 };
