@@ -216,7 +216,6 @@ void fail(int error, const site &where, const char *what)
 {
     block *b = current_block;
     become(b, b->identity);
-    set_unwatched(b, false);
     report_failure(b, error, where, what);
     give_up(b);
 }

@@ -63,7 +63,6 @@ struct block {
     const thread_view **slot = nullptr;
     const thread_sanitizer *watched = nullptr; // by ThreadSanitizer
     void *identity = nullptr;                  // the emulator's to it
-    bool unwatched = false;                    // what is done in the threads' name is not looked at
 };
 
 extern thread_local block *current_block;

@@ -45,11 +45,9 @@ struct without_flushing {
 void release(block *b, meeting *m)
 {
     if (m->how) {
-        set_unwatched(b, true); // it reads and writes what the threads brought, in their name
         const without_flushing here;
         (void)here;
         m->how(m->brought.data(), static_cast<unsigned>(m->brought.size()));
-        set_unwatched(b, false);
     }
     const unsigned base = m->who.kind == WARP ? m->warp * 32 : 0;
     for (unsigned i = 0; i < m->arrived.size(); i++)

@@ -12,9 +12,6 @@ namespace fajit_emu {
 void become(block *b, void *identity);
 void *running_identity(block *b);
 
-// From now on, or no more: what is done is not looked at.
-void set_unwatched(block *b, bool now);
-
 // The emulator at work, between two stretches of a thread.
 class pause {
   public:
