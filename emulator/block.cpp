@@ -317,15 +317,19 @@ const runtime block_runtime = {
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {
+    const thread_sanitizer *watched = under_thread_sanitizer();
+    // The emulator works on the threads' stacks, and they look into its block: nothing that is known
+    // of orders one before the other.
+    const unwatched emulator(watched);
     auto b = std::make_unique<block>();
     b->g = &g;
     b->why = why;
+    b->watched = watched;
     set_up(b.get(), index);
     b->slot = g.code->view_slot();
     prepare_shared(g);
     block *outer = current_block;
     current_block = b.get();
-    const thread_sanitizer *watched = b->watched = under_thread_sanitizer();
     const unsigned first = b->order[b->started++];
     thread &t = b->threads[first];
     if (!watched || begin_watch(b.get())) {
@@ -346,12 +350,6 @@ bool block_run(const grid &g, uint64_t index, failure *why)
         fiber_free(f);
     current_block = outer;
     *b->slot = nullptr;
-    // Its threads have looked at this memory, and nothing orders them before this.
-    if (watched)
-        watched->ignore_writes_begin(__FILE__, __LINE__);
-    b.reset();
-    if (watched)
-        watched->ignore_writes_end(__FILE__, __LINE__);
     return why->error == 0;
 }
 

@@ -29,6 +29,30 @@ struct thread_sanitizer {
     void (*ignore_writes_end)(const char *, int);
 };
 
+// Whoever acts now does so without being looked at, until this ends.
+class unwatched {
+  public:
+    explicit unwatched(const thread_sanitizer *from) : from(from)
+    {
+        if (!from)
+            return;
+        from->ignore_reads_begin(__FILE__, __LINE__);
+        from->ignore_writes_begin(__FILE__, __LINE__);
+    }
+    ~unwatched()
+    {
+        if (!from)
+            return;
+        from->ignore_reads_end(__FILE__, __LINE__);
+        from->ignore_writes_end(__FILE__, __LINE__);
+    }
+    unwatched(const unwatched &) = delete;
+    unwatched &operator=(const unwatched &) = delete;
+
+  private:
+    const thread_sanitizer *from;
+};
+
 // Starts a thread of the operating system. The loader frees the thread-local memory of those that
 // ended then, in which emulated threads have read, and ThreadSanitizer knows of no order between.
 template <class F> std::thread start_thread(F run);
@@ -40,13 +64,8 @@ bool under_undefined_sanitizer();
 
 template <class F> std::thread start_thread(F run)
 {
-    const thread_sanitizer *watching = under_thread_sanitizer();
-    if (watching)
-        watching->ignore_writes_begin(__FILE__, __LINE__);
-    std::thread started(run);
-    if (watching)
-        watching->ignore_writes_end(__FILE__, __LINE__);
-    return started;
+    const unwatched meanwhile(under_thread_sanitizer());
+    return std::thread(run);
 }
 
 } // namespace fajit_emu

@@ -15,15 +15,6 @@ void *running_identity(block *b)
     return b->threads[b->running].on->identity;
 }
 
-// What the emulator itself does is not looked at: it works on the threads' stacks, where nothing
-// orders it before or behind what they do there, and with what they brought, in their name.
-static void set_unwatched(const block *b, bool now)
-{
-    const thread_sanitizer *t = b->watched;
-    (now ? t->ignore_reads_begin : t->ignore_reads_end)(__FILE__, __LINE__);
-    (now ? t->ignore_writes_begin : t->ignore_writes_end)(__FILE__, __LINE__);
-}
-
 pause::~pause()
 {
     thread &t = b->threads[b->running];
@@ -63,7 +54,6 @@ bool begin_watch(block *b)
 {
     char name[96];
     b->identity = b->watched->current();
-    set_unwatched(b, true);
     b->watched->release(b);
     if (!fiber_prepare(b->size))
         return false;
@@ -89,7 +79,6 @@ void end_watch(block *b)
             b->watched->release(const_cast<grid *>(b->g));
             become(b, b->identity);
         }
-    set_unwatched(b, false);
 }
 
 } // namespace fajit_emu

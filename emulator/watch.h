@@ -1,6 +1,6 @@
-// What ThreadSanitizer is told of a running block, if the process has it. Every emulated thread is one
-// of its threads, and the emulator itself is another. Nothing orders them but the operations that do
-// so on a device.
+// What ThreadSanitizer is told of a running block, if the process has it. Every emulated thread is
+// one of its threads, and the emulator itself is another, whose reads and writes are not looked at.
+// Nothing orders the threads but the operations that do so on a device.
 #ifndef FAJIT_EMU_WATCH_H
 #define FAJIT_EMU_WATCH_H
 

@@ -18,8 +18,9 @@
 //                        int           of a block of fajit_linear_parts: a multiple of 32 threads
 //                                      for each row
 //     M, N, K            int           1 and up; 0: given at launch
-//     TILE_M, TILE_N     int           of a block; multiples of 16 WARPS_M and 16 WARPS_N. FMA:
-//                                      multiples of the 2^i threads they are spread over
+//     TILE_M, TILE_N     int           of a block; powers of two, and multiples of 16 WARPS_M and
+//                                      16 WARPS_N. FMA: multiples of the 2^i threads they are
+//                                      spread over. TILE_N: at most as many as threads
 //     STAGES             int           tiles of 128 bytes of k in shared memory at most, 2 and up
 //     WARPS_M, WARPS_N   int           that share a tile
 //     WARPS_K            int           1, 2 or 4 groups of these that share its k (not FMA)

@@ -1,9 +1,10 @@
-// How linear.cuh finishes a tile's sums, which lie in shared memory: scales, bias, activation,
+// How a tile's sums, which lie in shared memory, become outputs. linear_each_unit shares them out
+// among the threads; linear_finish is what linear.cuh makes of them: scales, bias, activation,
 // rotation, residual, and the store. S is a linear_shape.
 //
-// Each thread finishes neighbours. With ROTATION = HALF the tile's columns are in another order
-// than y's, (0, R/2, 1, R/2 + 1, ...) of each head: pairs are then neighbours, whatever tile and
-// head_dim are.
+// A thread finishes the same few neighbouring columns in every row that it has. With ROTATION = HALF
+// the tile's columns are in another order than y's, (0, R/2, 1, R/2 + 1, ...) of each head: pairs
+// are then neighbours, whatever tile and head_dim are.
 #ifndef FAJIT_LINEAR_FINISH_CUH
 #define FAJIT_LINEAR_FINISH_CUH
 
@@ -38,7 +39,7 @@ struct linear_destination {
     i64 row, position;
 };
 
-// Of row `row` of the tile. COUNTS: once for each row, so that a wrong one is counted once.
+// Of row `row` of the tile. `counts`: once for each row, so that a wrong one is counted once.
 template <class S>
 __device__ __forceinline__ linear_destination destination_of(const typename S::params &p,
                                                              const linear_place &b, int row,
@@ -59,7 +60,7 @@ __device__ __forceinline__ linear_destination destination_of(const typename S::p
     return to;
 }
 
-// --- a thread's share ----------------------------------------------------------------------------
+// --- sums from shared memory ---------------------------------------------------------------------
 
 // COLUMNS neighbours of a row's sums. Lanes read neighbouring ones: where these are 32 bytes, every
 // other four lanes read the upper half first, so that 8 lanes never meet in a bank.
@@ -83,8 +84,54 @@ __device__ __forceinline__ void read_sums(float (&to)[COLUMNS], const Memory &fr
         to[i] = turn ? sum[COLUMNS == 8 ? i ^ 4 : i] : sum[i];
 }
 
-// What linear_each_unit is given: finishes neighbours in the tile, V of them in each row, or two runs
-// of V that are far apart in y when they are the halves of pairs.
+// --- sharing a tile ------------------------------------------------------------------------------
+
+// Rows that a thread makes before it stores any, so that it waits once for what they read: measured
+// on an H200 (bench/NOTES.md).
+inline constexpr int LINEAR_ROWS_AT_ONCE = 4;
+
+// Finishes all sums of a tile. A unit is as many neighbours of a row as one thread finishes; it has
+// the same columns in each of its rows. A Finisher has
+//
+//     unit_columns       int: columns of a unit
+//     rows_at_once       int: units that are made before any is stored
+//     columns, unit      types: what depends on the columns alone; one row's unit
+//     at(column)         columns: those from that one of the tile on
+//     make(columns, unit &, row)
+//     put(columns, unit)
+//
+// The rows are the only loop that is not unrolled. With another around it, over columns, NVRTC 13.0
+// computes the addresses of what is loaded anew for every tile of k (bench/NOTES.md).
+template <class S, class Finisher>
+__device__ __forceinline__ void linear_each_unit(const Finisher &finisher)
+{
+    // Of a row; rows that all threads have at a time; times that they have as many.
+    constexpr int UNITS = S::TILE_N / Finisher::unit_columns, ABREAST = S::THREADS / UNITS,
+                  ROUNDS = S::TILE_M > ABREAST ? S::TILE_M / ABREAST : 1,
+                  AT_ONCE = ROUNDS < Finisher::rows_at_once ? ROUNDS : Finisher::rows_at_once;
+    static_assert(S::TILE_N % Finisher::unit_columns == 0 && S::THREADS % UNITS == 0 &&
+                      ROUNDS % AT_ONCE == 0 && (ABREAST > S::TILE_M || S::TILE_M % ABREAST == 0),
+                  "TILE_N and TILE_M do not divide evenly among the threads");
+    const int thread = static_cast<int>(threadIdx.x), first = thread / UNITS;
+    if (ABREAST > S::TILE_M && first >= S::TILE_M)
+        return;
+    const typename Finisher::columns columns = finisher.at(thread % UNITS * Finisher::unit_columns);
+#pragma unroll 1
+    for (int round = 0; round < ROUNDS; round += AT_ONCE) {
+        typename Finisher::unit units[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            finisher.make(columns, units[i], first + (round + i) * ABREAST);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            finisher.put(columns, units[i]);
+    }
+}
+
+// --- what linear makes of them -------------------------------------------------------------------
+
+// The Finisher of linear: V neighbours in each row, or two runs of V that are far apart in y when
+// they are the halves of pairs.
 template <class S, int V> struct linear_finisher {
     using Output = typename S::Output;
     using params = typename S::params;
@@ -93,8 +140,17 @@ template <class S, int V> struct linear_finisher {
     static constexpr int runs = S::HALF || (S::INTERLEAVED && V == 1) ? 2 : 1,
                          unit_columns = runs * V;
     static constexpr int bytes = V * static_cast<int>(sizeof(Output));
+    static_assert(!S::Y_JUMPS || !S::SPLIT_1, "batches and heads lie apart in y[0] alone");
 
-    // What a thread's columns are in every row.
+    // Whether units of rows that do not exist are made, too, though never stored: nothing then
+    // branches between the rows of a thread. Not where that reads memory behind an array, or takes
+    // long.
+    static constexpr bool MAKES_ALL =
+        !S::ROTATES && !S::RESIDUAL && S::ACTIVATION == 0 && S::SCALES != LINEAR_SCALE_ROW;
+    // One where they branch; and where V is 1, which is for what is not aligned, for less code.
+    static constexpr int rows_at_once = V == 1 || !MAKES_ALL ? 1 : LINEAR_ROWS_AT_ONCE;
+
+    // What depends on the columns alone.
     struct columns {
         int column;     // in the tile
         int first;      // in the tiles' order, of all
@@ -103,10 +159,10 @@ template <class S, int V> struct linear_finisher {
         bool rotated;
         Output *to[runs]; // where it lies in row 0
         i64 stride[runs]; // of rows
-        float addend[runs][V], scale[runs][V];
+        float bias[runs][V] = {}, scale[runs][V] = {};
     };
 
-    // Those of one row.
+    // A row's elements in these columns.
     struct unit {
         bool exists;
         i64 row; // of the outputs
@@ -131,7 +187,7 @@ template <class S, int V> struct linear_finisher {
             c.has[r] = c.n[r] < S::n_of(p);
             find_place(c, r);
             if (c.has[r])
-                load_addends(c, r);
+                load_bias_and_scales(c, r);
         }
         return c;
     }
@@ -164,11 +220,10 @@ template <class S, int V> struct linear_finisher {
         }
     }
 
-    // Bias and scales.
-    __device__ __forceinline__ void load_addends(columns &c, int r) const
+    __device__ __forceinline__ void load_bias_and_scales(columns &c, int r) const
     {
         if constexpr (S::BIAS)
-            load_run(p.bias + c.n[r], c.addend[r]);
+            load_run(p.bias + c.n[r], c.bias[r]);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             if constexpr (S::SCALES == LINEAR_SCALE_TENSOR)
@@ -208,12 +263,12 @@ template <class S, int V> struct linear_finisher {
                 if constexpr (S::SCALES != 0)
                     x = __fmul_rn(x, __fmul_rn(row_scale, c.scale[r][i]));
                 if constexpr (S::BIAS)
-                    x = __fadd_rn(x, c.addend[r][i]);
+                    x = __fadd_rn(x, c.bias[r][i]);
                 mine.x[r][i] = linear_activated<S::ACTIVATION>(x);
             }
     }
 
-    // Of row `row` of the tile: kept there, or made of `position`.
+    // Of row `row` of the tile: kept in shared memory, or made of `position`.
     __device__ __forceinline__ angles<pairs::pairs> angles_of(const columns &c, int row,
                                                               i64 position) const
     {
@@ -255,11 +310,6 @@ template <class S, int V> struct linear_finisher {
         }
     }
 
-    // What is made of a row that does not exist is not stored: only memory is not to be read for it,
-    // and what takes long not to be done.
-    static constexpr bool MAKES_ALL =
-        !S::ROTATES && !S::RESIDUAL && S::ACTIVATION == 0 && S::SCALES != LINEAR_SCALE_ROW;
-
     __device__ __forceinline__ void make(const columns &c, unit &mine, int row) const
     {
         const int m = b.m + row;
@@ -291,46 +341,12 @@ template <class S, int V> struct linear_finisher {
     }
 };
 
-// --- all of a tile -------------------------------------------------------------------------------
-
-// All sums of a tile. A thread keeps to its columns: by.at(column) finds what depends on them alone,
-// by.make(columns, unit, row) makes what a row has there, and by.put(columns, unit) puts it where it
-// belongs. HELD rows are made before they are put: none waits for another.
-//
-// There is one loop: with one inside another NVRTC 13.0 no longer moves what addresses share out of
-// the loop that multiplies, which took 3 us of the 7.7 of 16 rows by 4096 x 4096.
-template <class S, int HELD, class Finisher>
-__device__ __forceinline__ void linear_each_unit(const Finisher &by)
-{
-    constexpr int ACROSS = S::TILE_N / Finisher::unit_columns, DOWN = S::THREADS / ACROSS,
-                  ROUNDS = S::TILE_M > DOWN ? S::TILE_M / DOWN : 1,
-                  BATCH = ROUNDS < HELD ? ROUNDS : HELD;
-    static_assert(S::TILE_N % Finisher::unit_columns == 0 && S::THREADS % ACROSS == 0 &&
-                      ROUNDS % BATCH == 0 && (DOWN > S::TILE_M || S::TILE_M % DOWN == 0),
-                  "threads share the units evenly");
-    const int thread = static_cast<int>(threadIdx.x), first = thread / ACROSS;
-    const typename Finisher::columns mine = by.at(thread % ACROSS * Finisher::unit_columns);
-#pragma unroll 1
-    for (int i = 0; i < ROUNDS; i += BATCH) {
-        typename Finisher::unit units[BATCH];
-        if (DOWN > S::TILE_M && first >= S::TILE_M)
-            continue;
-#pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            by.make(mine, units[k], first + (i + k) * DOWN);
-#pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            by.put(mine, units[k]);
-    }
-}
-
-// In units of V.
+// All of a tile, V elements to a store.
 template <class S, int V>
 __device__ __forceinline__ void linear_finish(const typename S::params &p, const linear_place &b,
                                               const typename S::memory &sums)
 {
-    using finisher = linear_finisher<S, V>;
-    linear_each_unit<S, V == 1 || !finisher::MAKES_ALL ? 1 : 4>(finisher{p, b, sums});
+    linear_each_unit<S>(linear_finisher<S, V>{p, b, sums});
 }
 
 } // namespace fajit

@@ -28,7 +28,7 @@ template <class S> struct lowrank_product_constants {
                          TILE_N = S::PRODUCT.tile_n, STAGES = S::PRODUCT.stages,
                          WARPS_M = S::PRODUCT.warps_m, WARPS_N = S::PRODUCT.warps_n,
                          WARPS_K = S::PRODUCT.warps_k, VECTOR_WIDTH = S::PRODUCT.vector_width;
-    static constexpr bool WEIGHTS_BY_K = true, FRESH = false, MAY_SPLIT = false, BIAS = false;
+    static constexpr bool WEIGHTS_BY_K = true, FRESH = false, MAY_SPLIT = false;
     // Tokens of the caller's lie as batches do, those of the workspace without a gap.
     static constexpr bool X_JUMPS = S::STEP == LOWRANK_DOWN || S::FORM == LOWRANK_UP,
                           Y_JUMPS = false; // finishes by itself
@@ -37,8 +37,7 @@ template <class S> struct lowrank_product_constants {
     static constexpr bool WAITS_LATE =
         S::FORM == LOWRANK_WHOLE && S::STEP == LOWRANK_UP && !S::IS_MARKED;
     static constexpr int WAIT = WAITS_LATE ? LINEAR_WAITS_FOR_X : LINEAR_WAITS_NOT;
-    static constexpr int ROTATION = 0, HEAD_DIM = 0, ROTARY_DIM = 0, ROTATED = 0, SCALES = 0,
-                         ACTIVATION = 0;
+    static constexpr int ROTATION = 0, HEAD_DIM = 0, ROTARY_DIM = 0, ROTATED = 0;
 };
 
 template <class S> struct lowrank_product {
@@ -84,9 +83,9 @@ template <class S> struct lowrank_product {
         return q;
     }
 
-    // Stores V neighbours in each row (linear_each_unit).
+    // Stores sums as they are (linear_each_unit).
     template <int V> struct finisher {
-        static constexpr int unit_columns = V;
+        static constexpr int unit_columns = V, rows_at_once = V == 1 ? 1 : LINEAR_ROWS_AT_ONCE;
 
         struct columns {
             int column;
@@ -100,18 +99,19 @@ template <class S> struct lowrank_product {
             chunk<V *static_cast<int>(sizeof(Element))> x;
         };
 
-        const lowrank_product &of;
+        const lowrank_product &product;
         const memory &sums;
-        int first, n; // column of the tile, and how many there are
+        int first, n; // column where the tile begins, and how many there are of all
 
         __device__ __forceinline__ columns at(int column) const
         {
-            return {column, first + column < n, of.rows_at(first + column)};
+            const int n_in_all = first + column;
+            return {column, n_in_all < n, product.output_from(n_in_all)};
         }
 
         __device__ __forceinline__ void make(const columns &c, unit &mine, int row) const
         {
-            const token_row &token = of.rows[row];
+            const token_row &token = product.rows[row];
             float x[V];
             mine.exists = c.exist && token.is_written();
             mine.to = c.to.at(token.outer, token.entry);
@@ -126,19 +126,19 @@ template <class S> struct lowrank_product {
         }
     };
 
-    // Where column `column` lies.
-    __device__ __forceinline__ lowrank_rows<Element> rows_at(int column) const
+    // The latent, K or V from column `column` on.
+    __device__ __forceinline__ lowrank_rows<Element> output_from(int column) const
     {
         if constexpr (DOWN)
             return {p.latent_out.data + column, p.latent_out.outer, p.latent_out.token};
         else
-            return S::rows_at(p, part, column);
+            return S::output_from(p, part, column);
     }
 
     template <int V>
     __device__ __forceinline__ void finish(const linear_place &b, const memory &sums, int n) const
     {
-        linear_each_unit<typename block::shape, V == 1 ? 1 : 4>(finisher<V>{*this, sums, b.n, n});
+        linear_each_unit<typename block::shape>(finisher<V>{*this, sums, b.n, n});
     }
 
     static __device__ __forceinline__ int tiles_of(const params &p, int columns)

@@ -125,9 +125,9 @@ template <class C> struct lowrank_shape : C {
         return (C::BATCH ? C::BATCH : p.batch) == 1 ? 0 : x.outer - seqlen_of(p) * x.token;
     }
 
-    // Where column `column` of K or V, counted through the heads, lies in the rows of tokens.
-    static __device__ __forceinline__ lowrank_rows<Element> rows_at(const params &p, int part,
-                                                                    int column)
+    // K or V from column `column` on, counted through the heads: rows of tokens.
+    static __device__ __forceinline__ lowrank_rows<Element> output_from(const params &p, int part,
+                                                                        int column)
     {
         const lowrank_heads<Element> &out = p.out[part];
         const int dim = head_dim_of(p, part), head = column / dim;
@@ -137,7 +137,7 @@ template <class C> struct lowrank_shape : C {
     static __device__ __forceinline__ Element *out_at(const params &p, int part,
                                                       const token_row &to, int column)
     {
-        return rows_at(p, part, column).at(to.outer, to.entry);
+        return output_from(p, part, column).at(to.outer, to.entry);
     }
 
     struct token_rule {

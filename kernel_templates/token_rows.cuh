@@ -17,8 +17,8 @@
 namespace fajit {
 
 struct token_row {
-    i64 batch, token; // batch -1: there is no such token, and entry is -1, too
-    i64 outer, entry; // where it goes; entry -1: nowhere
+    i64 batch, token;
+    i64 outer, entry; // where it goes; entry -1: nowhere, or there is no such token
     i64 position;
 
     __device__ __forceinline__ bool is_written() const

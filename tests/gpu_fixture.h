@@ -44,11 +44,11 @@ static inline void skip_under_sanitizer(const char *why)
         cr_skip_test("%s", why);
 }
 
-/* For what one of its tools takes longer to run than anybody waits. */
-static inline void skip_under_tool(const char *slow, const char *why)
+/* For what that tool of compute-sanitizer takes too long to run. */
+static inline void skip_under_tool(const char *name, const char *why)
 {
     const char *tool = getenv("FAJIT_TEST_SANITIZER");
-    if (tool && strcmp(tool, slow) == 0)
+    if (tool && strcmp(tool, name) == 0)
         cr_skip_test("%s", why);
 }
 

@@ -10,6 +10,7 @@
 
 /* What one fault is seen with; sizes are M = 70, N = 96, K = 90. */
 static const fa_linear_spec plain = {TILE, .splits = 1};
+static const fa_linear_spec large = {.tile_m = 128, .tile_n = 64, .splits = 1};
 static const fa_linear_spec split = {TILE, .splits = 3, .stages = 2};
 static const fa_linear_spec finished = {TILE,
                                         .splits = 1,
@@ -76,7 +77,13 @@ static const linear_mutant mutants[] = {
     {&plain,
      {"infinities left as they are", "linear_repair<shape>(p, b, sums, found);",
       "__syncthreads();"}},
-    {&halves, {"rows of a thread forgotten", "i < ROUNDS; i += BATCH", "i < BATCH; i += BATCH"}},
+    {&large,
+     {"rows of a thread forgotten", "round < ROUNDS; round += AT_ONCE",
+      "round < AT_ONCE; round += AT_ONCE"}},
+    {&large,
+     {"one of its rows stored for all", "put(columns, units[i])", "put(columns, units[0])"}},
+    {&large,
+     {"one of its rows made for all", "first + (round + i) * ABREAST", "first + round * ABREAST"}},
     {&halves, {"low half of x left out", "sum[i] = mma(x[i].low[s], by.high[s], sum[i]);", ";"}},
     {&halves, {"low half of w left out", "sum[i] = mma(x[i].high[s], by.low[s], sum[i]);", ";"}},
     {&halves, {"high halves left out", "sum[i] = mma(x[i].high[0], by.high[0], sum[i]);", ";"}},
@@ -103,15 +110,15 @@ static const linear_mutant mutants[] = {
     {&finished,
      {"activation before bias",
       "                if constexpr (S::BIAS)\n"
-      "                    x = __fadd_rn(x, c.addend[r][i]);\n"
+      "                    x = __fadd_rn(x, c.bias[r][i]);\n"
       "                mine.x[r][i] = linear_activated<S::ACTIVATION>(x);\n",
       "                mine.x[r][i] =\n"
-      "                    __fadd_rn(linear_activated<S::ACTIVATION>(x), c.addend[r][i]);\n"}},
+      "                    __fadd_rn(linear_activated<S::ACTIVATION>(x), c.bias[r][i]);\n"}},
     {&finished, {"gelu by tanh for gelu", "int ACTIVATION = 2;", "int ACTIVATION = 3;"}},
     {&finished, {"no activation", "int ACTIVATION = 2;", "int ACTIVATION = 0;"}},
     {&finished, {"scale of the first column", "p.w_scale[c.n[r] + i]", "p.w_scale[c.n[r]]"}},
     {&finished, {"scale of the first row", "p.x_scale[m]", "p.x_scale[0]"}},
-    {&finished, {"no bias", "x = __fadd_rn(x, c.addend[r][i]);", ";"}},
+    {&finished, {"no bias", "x = __fadd_rn(x, c.bias[r][i]);", ";"}},
     {&finished,
      {"no residual", "x[r][i] = __fadd_rn(mine.x[r][i], other[i]);", "x[r][i] = mine.x[r][i];"}},
     {&rotated, {"interleaved for half", "int ROTATION = 1;", "int ROTATION = 2;"}},
@@ -233,8 +240,8 @@ static size_t run_mutant(fa_context *ctx, const fa_linear_spec *linear, const mu
 
 Test(gpu_linear_mutants, the_copies_are_right_as_they_are)
 {
-    static const fa_linear_spec *const specs[] = {&plain,   &split,      &halves, &finished,
-                                                  &rotated, &neighbours, &tall,   &partial};
+    static const fa_linear_spec *const specs[] = {&plain,   &large,      &split, &halves, &finished,
+                                                  &rotated, &neighbours, &tall,  &partial};
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)

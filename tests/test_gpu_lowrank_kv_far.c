@@ -62,11 +62,11 @@ Test(gpu_lowrank_kv_far, K12_tokens_over_2_31_elements)
     close_device(&f, ctx);
 }
 
-/* So many that two launches have large tiles. */
+/* As many tokens as give two launches large tiles. */
 Test(gpu_lowrank_kv_far, K12_many_tokens_over_2_31_elements)
 {
     const int64_t apart = (INT64_C(1) << 20) + ROW;
-    skip_under_tool("initcheck", "each of 4200 copies takes it as long as 4 GB");
+    skip_under_tool("initcheck", "it looks at all of 4 GB for each of thousands of copies");
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < 2; i++)

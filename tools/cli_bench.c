@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli_peak.h"
 #include "cli_run.h"
 
 enum {
@@ -49,8 +50,8 @@ static int attribute(int which)
 static double arithmetic_rate(const bench *b)
 {
     const int cc = attribute(ATTRIBUTE_MAJOR) * 10 + attribute(ATTRIBUTE_MINOR);
-    return cli_peak_flops(cc, attribute(ATTRIBUTE_MULTIPROCESSORS),
-                          attribute(ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3, b->one.passes);
+    return cli_peak_flops_per_s(cc, attribute(ATTRIBUTE_MULTIPROCESSORS),
+                                attribute(ATTRIBUTE_CLOCK_RATE_KHZ) * 1e3, b->one.tensor_time);
 }
 
 static int compare_floats(const void *a, const void *b)

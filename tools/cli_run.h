@@ -45,9 +45,6 @@ bool cli_set_check(const cli_set *set, cli_table *t);
 /* The table that cli_set_check fills. */
 extern const char *const cli_check_keys[];
 
-/* Operations a second of a device of so many multiprocessors. `passes`: as in oracle_case. */
-double cli_peak_flops(int cc, int multiprocessors, double clock_hz, double passes);
-
 /* `"sizes": {...}, "default_sizes": "..."`: of the sizes those that count. */
 void cli_run_json_sizes(fa__buf *out, const cli_session *s);
 /* The kernel, its plan, the sizes, and which of them nobody gave. */

@@ -89,7 +89,7 @@ static void count_work(oracle_case *c)
     for (int64_t i = 0; i < a->seqlen_q; i++)
         for (int64_t j = 0; j < a->seqlen_k; j++)
             pairs += sees(c, i, j);
-    c->passes = oracle_product_passes(s->dtype);
+    c->tensor_time = oracle_tensor_time(s->dtype);
     c->flops = 2 * pairs * dims * a->heads_q * a->batch;
     c->bytes_moved = (double)a->batch * dims * (double)oracle_element_bytes(s->dtype) *
                      ((double)a->heads_q * a->seqlen_q + (double)a->heads_k * a->seqlen_k);

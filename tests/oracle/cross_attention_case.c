@@ -188,7 +188,7 @@ static void count_work(oracle_case *c)
 {
     const fa_cross_attention_args *a = &c->args.cross_attention;
     const double model = a->model_dim;
-    c->passes = oracle_product_passes(spec_of(c)->dtype);
+    c->tensor_time = oracle_tensor_time(spec_of(c)->dtype);
     if (has_x_kv(c))
         c->flops += 2 * (double)keys_of(c) * model * 2 * (double)columns_k(c);
     if (has_queries(c))

@@ -300,7 +300,7 @@ static void set_gate(oracle_case *c)
 static void count_work(oracle_case *c)
 {
     const fa_linear_args *a = &c->args.linear;
-    c->passes = is_fp8(c) ? 0.5 : oracle_product_passes(spec_of(c)->dtype);
+    c->tensor_time = is_fp8(c) ? 0.5 : oracle_tensor_time(spec_of(c)->dtype);
     c->flops = 2 * (double)a->m * a->n * a->k;
     for (size_t i = 0; i < c->tensor_count; i++) {
         const oracle_tensor *t = &c->tensor[i];

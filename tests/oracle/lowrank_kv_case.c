@@ -148,7 +148,7 @@ static void count_work(oracle_case *c)
     const fa_lowrank_kv_spec *s = spec_of(c);
     const fa_lowrank_kv_args *a = &c->args.lowrank_kv;
     const double tokens = (double)a->batch * a->seqlen, rank = s->rank;
-    c->passes = s->sums == FA_LOWRANK_SUMS_TF32 ? 2 : oracle_product_passes(s->dtype);
+    c->tensor_time = s->sums == FA_LOWRANK_SUMS_TF32 ? 2 : oracle_tensor_time(s->dtype);
     if (has_down(c))
         c->flops += 2 * tokens * a->model_dim * rank;
     if (has_up(c))

@@ -20,8 +20,8 @@ double oracle_rounded(fa_dtype dtype, double value); /* stored and loaded */
 uint8_t oracle_e4m3_store(double value);
 double oracle_e4m3_load(uint8_t bits);
 
-/* passes of a product of such elements, as below. */
-static inline double oracle_product_passes(fa_dtype dtype)
+/* tensor_time of products of such elements. */
+static inline double oracle_tensor_time(fa_dtype dtype)
 {
     return dtype == FA_F32 ? 3 : 1;
 }
@@ -60,10 +60,10 @@ typedef struct oracle_case {
     double atol, rtol;  /* the gate: |actual - expected| <= atol + rtol * |expected| */
     double bytes_moved; /* fewest bytes through device memory */
     double flops;       /* additions and multiplications */
-    /* How often tensor cores go over 16-bit factors for each of them, at least: 1 for products of 16
-     * bits, 0.5 of 8, 3 of float32 in parts, 2 in TF32. 0: they are none of matrix products, and
-     * float32 lanes do them. */
-    double passes;
+    /* Of each of them on tensor cores, where one with 16-bit factors takes 1, for the accuracy that
+     * was asked for at least: fp8 0.5, tf32 2, float32 3 (three products of halves). 0: they are no
+     * matrix product, and float32 lanes do them. */
+    double tensor_time;
     void *state; /* the oracle's own */
 } oracle_case;
 
