@@ -114,7 +114,10 @@ static bool token_is_right(const lowrank_run *run, const host_weights *w, size_t
     const fa_lowrank_kv_args *a = &run->args[0].lowrank_kv;
     const size_t m = (size_t)s->model_dim, r = (size_t)s->rank, bytes = bench_dtype_bytes(s->dtype);
     const size_t columns = (size_t)s->heads * (size_t)s->head_dim;
-    const double half_unit = s->dtype == FA_BF16 ? 0x1p-8 : 1e-6, size = sqrt((double)(m * r)) / 9;
+    const double half_unit = s->dtype == FA_BF16               ? 0x1p-8
+                             : s->sums == FA_LOWRANK_SUMS_TF32 ? 0x1p-11
+                                                               : 1e-6;
+    const double size = sqrt((double)(m * r)) / 9;
     char *hidden = downloaded((char *)a->hidden.data + token * m * bytes, m * bytes);
     char *out =
         downloaded((char *)a->k_out.data + token * 2 * columns * bytes, 2 * columns * bytes);
@@ -191,6 +194,8 @@ static void run_case(fa_context *ctx, const lowrank_case *of, bool quick, double
 static const lowrank_case cases[] = {
     {"lowrank_canonical_f32", {CANONICAL}, MAX_SETS},
     {"lowrank_canonical_f32_chunked", {CANONICAL, .sums = FA_LOWRANK_SUMS_CHUNKED}, MAX_SETS},
+    {"lowrank_canonical_f32_tree", {CANONICAL, .sums = FA_LOWRANK_SUMS_TREE}, MAX_SETS},
+    {"lowrank_canonical_f32_tf32", {CANONICAL, .sums = FA_LOWRANK_SUMS_TF32}, MAX_SETS},
     {"lowrank_canonical_f32_double", {CANONICAL, .sums = FA_LOWRANK_SUMS_DOUBLE}, MAX_SETS},
     {"lowrank_canonical_f32_two_launches", {CANONICAL, .plan = FA_LOWRANK_TWO_LAUNCHES}, MAX_SETS},
     {"lowrank_bf16_m4096_r512_g8", {LARGE, .model_dim = 4096, .rank = 512, .heads = 8}, 2},
@@ -217,14 +222,15 @@ static void run_crossover(fa_context *ctx, size_t number, bool quick, double gb_
     static const char *const plans[] = {[FA_LOWRANK_AUTO] = "auto",
                                         [FA_LOWRANK_ONE_LAUNCH] = "one",
                                         [FA_LOWRANK_TWO_LAUNCHES] = "two"};
-    for (int32_t tokens = 64; tokens <= 16384; tokens *= 4)
+    static const int32_t tokens[] = {64, 256, 1024, 1536, 2048, 3072, 4096, 16384};
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
         for (size_t plan = 0; plan < sizeof plans / sizeof plans[0]; plan++) {
             lowrank_case of = {.spec = crossovers[number].spec, .sets = 8};
             of.spec.batch = 1;
-            of.spec.seqlen = tokens;
+            of.spec.seqlen = tokens[i];
             of.spec.plan = (fa_lowrank_plan)plan;
             snprintf(of.name, sizeof of.name, "lowrank_crossover_%s_%d_%s", crossovers[number].name,
-                     tokens, plans[plan]);
+                     tokens[i], plans[plan]);
             run_case(ctx, &of, quick, gb_per_s, stream);
         }
 }

@@ -459,8 +459,9 @@ typedef struct fa_kv_update_args {
  * that several tokens go to. FA_LOWRANK_DOWN writes a cache of latents so.
  *
  * All device memory belongs to the caller and must stay valid until the launch has run. Errors of a
- * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, DTYPE, SHARED_MEMORY. Errors of a launch: NULL_POINTER,
- * MISALIGNED, SIZE, STRIDE, ALIAS, BAKED, GEOMETRY, WORKSPACE.
+ * spec: VALUE, SIZE, LIMIT, ROTARY_DIM, UNSUPPORTED (sums on tensor cores before sm_80),
+ * SHARED_MEMORY. Errors of a launch: NULL_POINTER, MISALIGNED, SIZE, STRIDE, ALIAS, BAKED, GEOMETRY,
+ * WORKSPACE.
  * --------------------------------------------------------------------------------------------- */
 
 typedef enum fa_lowrank_form {
@@ -722,7 +723,9 @@ typedef struct fa_linear_spec {
      * the table. */
     int32_t tile_m, tile_n;
     int32_t stages; /* tiles of k in shared memory at most, 2 to 16 */
-    int32_t splits; /* blocks that share the sums of a tile, 1 to 64; 0: chosen at launch */
+    /* Blocks that share the sums of a tile, 1 to 64; 0: chosen at launch, by m: the bits of a row then
+     * depend on how many there are. */
+    int32_t splits;
     double base;
     fa_rope_scaling scaling;
 } fa_linear_spec;
@@ -794,7 +797,7 @@ typedef enum fa_cross_form {
 
 /* How the whole is launched. What a kernel does is in fa_kernel_info_t.plan. */
 typedef enum fa_cross_plan {
-    FA_CROSS_AUTO = 0,         /* FEW_LAUNCHES: measured, it never took more time */
+    FA_CROSS_AUTO = 0,         /* FEW_LAUNCHES: measured in graphs, it never took more time */
     FA_CROSS_ONE_LAUNCH = 1,   /* blocks wait for each other between the steps */
     FA_CROSS_FEW_LAUNCHES = 2, /* a launch for the projections, the attention, and the output */
 } fa_cross_plan;

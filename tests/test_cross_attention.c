@@ -113,7 +113,7 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-Test(cross_attention_plan, chosen_by_the_size_or_forced)
+Test(cross_attention_plan, few_launches_unless_forced)
 {
     static const struct {
         fa_cross_attention_spec cross;

@@ -184,40 +184,96 @@ Test(gpu_linear_edges, parts_are_as_exact_as_float32)
 
 /* --- large --- */
 
-/* Rows 2^31 elements apart, in x, in w and in y: only they are there to be read and written. */
-Test(gpu_linear_edges, K12_rows_over_2_31_elements_apart)
+enum { FAR_ROWS = 2, FAR_K = 40 };
+
+typedef struct far_rows {
+    unsigned char *memory;
+    fa_matrix *is;
+} far_rows;
+
+/* Rows `stride` elements apart, of FAR_K times first, first + step; nothing lies between them. */
+static void make_far(far_rows *far, fa_dtype dtype, int64_t stride, double first, double step)
 {
-    enum { M = 2, N = 2, K = 40 };
-    const int64_t stride = (INT64_C(1) << 31) + 64;
-    const fa_linear_spec spec = {.dtype = FA_F16, .tile_m = 16, .tile_n = 16, .splits = 1};
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    if (free_memory() < (size_t)stride * 7)
-        cr_skip_test("needs 15 GB of device memory");
-    fa_kernel *kernel = compile_linear(ctx, spec);
-    uint16_t *memory[3], host[3][2][K], back[M][N];
-    fa_args args = FA_ARGS_INIT(FA_OP_LINEAR);
-    args.linear = (fa_linear_args){.m = M, .n = N, .k = K};
-    fa_matrix *const at[] = {&args.linear.x, &args.linear.w, &args.linear.y[0]};
-    for (int i = 0; i < 3; i++) {
-        memory[i] = gpu_alloc((size_t)(stride + K) * 2);
-        for (int r = 0; r < 2; r++) {
-            for (int k = 0; k < K; k++)
-                host[i][r][k] = i == 2 ? 0 : (uint16_t)(0x3c00 + (i ? 0 : r * 0x400)); /* 1 or 2 */
-            gpu_upload(memory[i] + r * stride, host[i][r], sizeof host[i][r]);
-        }
-        *at[i] = (fa_matrix){memory[i], stride};
+    const size_t element = oracle_element_bytes(dtype);
+    far->memory = gpu_alloc((size_t)(stride + FAR_K) * element);
+    *far->is = (fa_matrix){far->memory, stride};
+    for (int r = 0; r < FAR_ROWS; r++) {
+        double row[FAR_K];
+        unsigned char host[FAR_K * sizeof(float)];
+        for (int k = 0; k < FAR_K; k++)
+            row[k] = first + r * step;
+        oracle_store(dtype, host, row, FAR_K);
+        gpu_upload(far->memory + (size_t)r * (size_t)stride * element, host, FAR_K * element);
     }
+}
+
+/* x is 1 and 2, w and the residual 1. */
+static void run_far_rows(fa_context *ctx, fa_linear_spec spec)
+{
+    static const int32_t swapped[FAR_ROWS] = {1, 0};
+    const int64_t stride = (INT64_C(1) << 31) + 64;
+    const size_t element = oracle_element_bytes(spec.dtype);
+    fa_kernel *kernel = compile_linear(ctx, spec);
+    fa_args args = FA_ARGS_INIT(FA_OP_LINEAR);
+    fa_linear_args *a = &args.linear;
+    far_rows x = {0, &a->x}, w = {0, &a->w}, y = {0, &a->y[0]}, residual = {0, &a->residual};
+    void *rows = gpu_alloc(sizeof swapped);
+    gpu_upload(rows, swapped, sizeof swapped);
+    make_far(&x, spec.dtype, stride, 1, 1);
+    make_far(&w, spec.dtype, stride, 1, 0);
+    make_far(&y, spec.dtype, stride, 0, 0);
+    if (spec.residual)
+        make_far(&residual, spec.dtype, stride, 1, 0);
+    a->m = a->n = FAR_ROWS;
+    a->k = FAR_K;
+    if (spec.mapped_rows) {
+        a->rows = rows;
+        a->row_count = FAR_ROWS;
+    }
+    OK(fa_workspace_size(kernel, &args, &args.workspace_bytes));
+    args.workspace = gpu_alloc(args.workspace_bytes + 1);
+    gpu_fill(args.workspace, 0, args.workspace_bytes + 1);
     OK(fa_launch(kernel, &args, NULL));
     const char *why = "";
     cr_assert(gpu_synchronize(NULL, &why), "%s", why);
-    for (int r = 0; r < 2; r++)
-        gpu_download(back[r], memory[2] + r * stride, sizeof back[r]);
-    for (int r = 0; r < 2; r++)
-        for (int n = 0; n < 2; n++)
-            cr_expect_eq(back[r][n], r ? 0x5500 : 0x5100, "y[%d, %d] = %#x", r, n, back[r][n]);
-    for (int i = 0; i < 3; i++)
-        gpu_free(memory[i]);
+    for (int r = 0; r < FAR_ROWS; r++) {
+        unsigned char host[FAR_ROWS * sizeof(float)];
+        double back[FAR_ROWS];
+        const int m = spec.mapped_rows ? swapped[r] : r;
+        gpu_download(host, y.memory + (size_t)r * (size_t)stride * element, FAR_ROWS * element);
+        oracle_load(spec.dtype, back, host, FAR_ROWS);
+        for (int n = 0; n < FAR_ROWS; n++)
+            cr_expect_eq(back[n], FAR_K * (1 + m) + spec.residual, "y[%d, %d] = %g", r, n, back[n]);
+    }
+    gpu_free(args.workspace);
+    gpu_free(rows);
+    gpu_free(x.memory);
+    gpu_free(w.memory);
+    gpu_free(y.memory);
+    if (spec.residual)
+        gpu_free(residual.memory);
     fa_kernel_release(kernel);
+}
+
+/* Rows 2^31 elements apart, in all that has rows: whole, in parts, and split. */
+Test(gpu_linear_edges, K12_rows_over_2_31_elements_apart)
+{
+    static const fa_linear_spec specs[] = {
+        {.dtype = FA_F16, .tile_m = 16, .tile_n = 16, .splits = 1},
+        {.dtype = FA_F16,
+         .tile_m = 128,
+         .tile_n = 64,
+         .splits = 1,
+         .residual = true,
+         .mapped_rows = true},
+        {.dtype = FA_F16, .tile_m = 16, .tile_n = 16, .splits = 2, .residual = true},
+        {.tile_m = 32, .tile_n = 32, .splits = 1, .mapped_rows = true},
+        {.arithmetic = FA_LINEAR_SPLIT_F16, .tile_m = 64, .tile_n = 64, .residual = true}};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    if (free_memory() < (size_t)36 << 30)
+        cr_skip_test("needs 36 GB of device memory");
+    for (size_t i = 0; i < COUNT(specs); i++)
+        run_far_rows(ctx, specs[i]);
     close_device(&f, ctx);
 }

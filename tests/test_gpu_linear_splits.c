@@ -133,6 +133,30 @@ Test(gpu_linear_splits, K58_a_row_does_not_depend_on_the_others)
     close_device(&f, ctx);
 }
 
+/* With as many splits, a row alone gives the bits that it gives among others. */
+Test(gpu_linear_splits, K58_alone_as_among_others)
+{
+    enum { ROWS = 17, N = 33 };
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < COUNT(repeated); i++) {
+        fa_kernel *kernel = compile_linear(ctx, repeated[i]);
+        gpu_case g;
+        make_linear(&g, repeated[i], linear_sized(repeated[i], ROWS, N, 330), NULL, i + 1);
+        const size_t y_bytes = g.c.tensor[gpu_case_index(&g, "y0")].bytes / ROWS;
+        unsigned char row[N * sizeof(float)];
+        gpu_case_run(&g, kernel);
+        memcpy(row, gpu_case_result(&g, "y0"), y_bytes);
+        gpu_case_upload(&g);
+        g.c.args.linear.m = 1;
+        gpu_case_launch(&g, kernel);
+        cr_expect_arr_eq((unsigned char *)gpu_case_result(&g, "y0"), row, y_bytes);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
 /* One block of those that share a tile does it, once: a row outside is counted once. */
 Test(gpu_linear_splits, every_step_behind_the_sums)
 {

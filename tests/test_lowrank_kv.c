@@ -84,10 +84,10 @@ Test(lowrank_kv_spec, tensor_cores_need_sm_80)
     OK(prepare_for(&spec, &plan, &older));
     cr_expect_eq(spec.lowrank_kv.sums, FA_LOWRANK_SUMS_CHUNKED);
     spec = lowrank_spec((fa_lowrank_kv_spec){.rank = 48, .sums = FA_LOWRANK_SUMS_SPLIT_TF32});
-    REFUSED(prepare_for(&spec, &plan, &older), FA_ERR_DTYPE, "sm_75");
+    REFUSED(prepare_for(&spec, &plan, &older), FA_ERR_UNSUPPORTED, "sm_75");
     spec = lowrank_spec(
         (fa_lowrank_kv_spec){.rank = 48, .dtype = FA_BF16, .sums = FA_LOWRANK_SUMS_TENSOR});
-    REFUSED(prepare_for(&spec, &plan, &older), FA_ERR_DTYPE, "chunked");
+    REFUSED(prepare_for(&spec, &plan, &older), FA_ERR_UNSUPPORTED, "chunked");
 }
 
 /* Specs that mean the same share a kernel. */

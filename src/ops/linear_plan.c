@@ -41,6 +41,20 @@ static bool has_tile(const fa_linear_spec *s, const linear_layout *l)
     return (!s->tile_m || l->tile_m == s->tile_m) && (!s->tile_n || l->tile_n == s->tile_n);
 }
 
+static fa_status refuse_size(const fa_linear_spec *s, const linear_layout *l,
+                             const fa__target *target)
+{
+    const int64_t needed = fa__linear_shared_bytes(s, l, s->stages ? s->stages : 2, target);
+    return fa__fail(FA_ERR_SHARED_MEMORY,
+                    "linear: a tile of %d x %d with stages = %d needs %lld bytes of shared "
+                    "memory%s; a block on %s can have %u. Ask for less, 0 stands for what fits "
+                    "(fa_linear_spec.tile_m, tile_n, stages)",
+                    l->tile_m, l->tile_n, s->stages, (long long)needed,
+                    fa__linear_keeps_angles(s, l, target) ? ", angles of its rotation among them"
+                                                          : "",
+                    target->arch, target->smem_optin);
+}
+
 static fa_status refuse_tile(const fa_linear_spec *s, const linear_layouts *table,
                              const fa__target *target)
 {
@@ -48,15 +62,7 @@ static fa_status refuse_tile(const fa_linear_spec *s, const linear_layouts *tabl
     fa__buf known = fa__buf_on(room, sizeof room);
     for (size_t i = 0; i < table->count; i++)
         if (has_tile(s, &table->line[i]))
-            return fa__fail(FA_ERR_SHARED_MEMORY,
-                            "linear: no tile with tile_m = %d, tile_n = %d and stages = %d fits "
-                            "into the %u bytes of shared memory that a block can have on %s%s; "
-                            "ask for less, 0 stands for what fits (fa_linear_spec.tile_m, tile_n, "
-                            "stages)",
-                            s->tile_m, s->tile_n, s->stages, target->smem_optin, target->arch,
-                            fa__linear_keeps_angles(s, &table->line[i], target)
-                                ? " beside the angles of its rotation"
-                                : "");
+            return refuse_size(s, &table->line[i], target);
     list_tiles(table, &known);
     return fa__fail(FA_ERR_VALUE,
                     "linear: there is no tile of tile_m = %d, tile_n = %d for this arithmetic; "

@@ -108,7 +108,7 @@ static fa_status check_sums(const fa_lowrank_kv_spec *s, const fa__target *targe
             sums_names[s->sums], fa__dtype_name(s->dtype), fa__dtype_name(s->dtype),
             halves ? "tensor" : "split_tf32, tf32");
     if (target->cc < 80 && (only_f32 || s->sums == FA_LOWRANK_SUMS_TENSOR))
-        return fa__fail(FA_ERR_DTYPE,
+        return fa__fail(FA_ERR_UNSUPPORTED,
                         "lowrank_kv: sums = %s on %s; sm_80 or later is needed, or chunked, "
                         "tree or double (fa_lowrank_kv_spec.sums)",
                         sums_names[s->sums], target->arch);

@@ -92,9 +92,9 @@ static fa_status add_small(const fa_lowrank_kv_spec *s, const fa__target *target
     if (!fa__lowrank_small_fit(s, target, step, rows, widest(s), &small))
         return fa__fail(FA_ERR_SHARED_MEMORY,
                         "lowrank_kv: rank = %d with %s needs %d bytes of shared memory for %d "
-                        "tokens; a block on %s can have %u (fa_lowrank_kv_spec.rank, plan)",
+                        "tokens; a block on %s can have %u (fa_lowrank_kv_spec.rank, %s)",
                         s->rank, fa__dtype_name(s->dtype), small.shared_bytes, rows, target->arch,
-                        target->smem_optin);
+                        target->smem_optin, is_product_policy(s) ? "plan" : "sums");
     d->kernel[d->count++] = (lowrank_kernel){.step = step, .small = small};
     return FA_OK;
 }
