@@ -86,15 +86,16 @@ __device__ __forceinline__ cache_place place_of(const P &p, const cache_target &
 }
 
 // Which of a block's tokens go where a later one goes too: all its threads come together. Reads the
-// tokens behind `first` up to `end`. The arrays are in shared memory, one element for each token.
+// tokens behind `first` up to `end`. The arrays are in shared memory, one element for each token;
+// superseded: not 0, if it is.
 template <class Rule, class P>
 __device__ __forceinline__ void find_superseded(const P &p, i64 first, int count, i64 end,
-                                                i64 *entries, bool *superseded)
+                                                i64 *entries, int *superseded)
 {
     const int threads = static_cast<int>(blockDim.x);
     for (int i = threadIdx.x; i < count; i += threads) {
         entries[i] = target_of<Rule>(p, first + i).entry;
-        superseded[i] = false;
+        superseded[i] = 0;
     }
     __syncthreads(); // before others' entries are compared
     i64 low = entries[0], high = entries[0];
@@ -113,7 +114,7 @@ __device__ __forceinline__ void find_superseded(const P &p, i64 first, int count
             continue;
         for (int i = 0; i < count && first + i < n; i++)
             if (entries[i] == entry)
-                superseded[i] = true;
+                atomicOr(&superseded[i], 1); // another thread may have found one, too
     }
     __syncthreads(); // before what other threads found is used
 }

@@ -65,11 +65,11 @@ __device__ __forceinline__ token_row token_row_of(const P &p, i64 n, i64 tokens,
     return to;
 }
 
-// Of the ROWS tokens from `first` on, which of them a later one supersedes: superseded[i] for all
+// Of the ROWS tokens from `first` on, which of them a later one supersedes: superseded[i], for all
 // below the result, none behind it. All threads of the block come together.
 template <class Rule, int ROWS, class P>
 __device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *entries,
-                                                  bool *superseded)
+                                                  int *superseded)
 {
     const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
     const i64 past = min(tokens, first + ROWS);
@@ -82,19 +82,19 @@ __device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *en
 }
 
 // Fills `rows` with the ROWS tokens from `first` on: all threads of the block come together.
-// `room`: shared memory that is not in use yet, 9 bytes a row.
+// `room`: shared memory that is not in use yet, 12 bytes a row.
 template <class Rule, bool PLACES, int ROWS, class P>
 __device__ __forceinline__ void find_token_rows(const P &p, i64 first, bool counts, token_row *rows,
                                                 unsigned char *room)
 {
     const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
-    bool *superseded = reinterpret_cast<bool *>(room + ROWS * sizeof(i64));
+    int *superseded = reinterpret_cast<int *>(room + ROWS * sizeof(i64));
     int compared = 0;
     if constexpr (PLACES && Rule::into_cache && Rule::may_repeat && !Rule::is_marked)
         compared =
             compare_token_rows<Rule, ROWS>(p, first, reinterpret_cast<i64 *>(room), superseded);
     for (int i = threadIdx.x; i < ROWS; i += blockDim.x) {
-        bool is_early = i < compared && superseded[i];
+        bool is_early = i < compared && superseded[i] != 0;
         if constexpr (PLACES && Rule::is_marked)
             is_early = first + i < tokens && p.superseded[first + i] != 0;
         rows[i] = token_row_of<Rule, PLACES>(p, first + i, tokens, is_early, counts);
@@ -107,11 +107,11 @@ template <class Rule, int ROWS, class P>
 __device__ __forceinline__ void mark_token_rows(const P &p, i64 first, unsigned char *room)
 {
     const i64 tokens = static_cast<i64>(Rule::batches(p)) * Rule::tokens(p);
-    bool *superseded = reinterpret_cast<bool *>(room + ROWS * sizeof(i64));
+    int *superseded = reinterpret_cast<int *>(room + ROWS * sizeof(i64));
     const int compared =
         compare_token_rows<Rule, ROWS>(p, first, reinterpret_cast<i64 *>(room), superseded);
     for (int i = threadIdx.x; i < ROWS && first + i < tokens; i += blockDim.x)
-        p.superseded[first + i] = i < compared && superseded[i];
+        p.superseded[first + i] = i < compared && superseded[i] != 0;
 }
 
 } // namespace fajit

@@ -178,6 +178,35 @@ Test(gpu_lowrank_kv_edges, latent_and_rotary_part_in_one_row_of_a_cache)
     close_device(&f, ctx);
 }
 
+/* Of the tokens of a batch that go to one entry, by one launch and by two: neighbours, and far ones. */
+Test(gpu_lowrank_kv_edges, the_last_of_several_tokens_is_written)
+{
+    static const fa_lowrank_plan plans[] = {FA_LOWRANK_ONE_LAUNCH, FA_LOWRANK_TWO_LAUNCHES};
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    for (size_t i = 0; i < 2; i++) {
+        const fa_lowrank_kv_spec sizes = {.model_dim = 24,
+                                          .rank = 16,
+                                          .heads = 1,
+                                          .head_dim = 16,
+                                          .batch = 2,
+                                          .seqlen = 45,
+                                          .plan = plans[i],
+                                          .to_cache = true};
+        fa_kernel *kernel = compile_lowrank(ctx, lowrank_bake(sizes, 1));
+        gpu_case g;
+        make_lowrank(&g, lowrank_bake(sizes, 1), sizes, NULL, 1);
+        const oracle_tensor *positions = &g.c.tensor[gpu_case_index(&g, "positions")];
+        for (size_t n = 0; n < positions->count; n++)
+            ((int32_t *)positions->host)[n] = (int32_t)(n % 3);
+        oracle_lowrank_kv_expect(&g.c);
+        gpu_case_run(&g, kernel);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    close_device(&f, ctx);
+}
+
 /* Both launches of a plan are captured, and replayed. */
 Test(gpu_lowrank_kv_edges, two_launches_in_a_graph)
 {

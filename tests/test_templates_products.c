@@ -137,6 +137,7 @@ static const fa_cross_attention_spec cross_instances[] = {
     {CROSS_HEADS, .dtype = FA_F16, .rotation = FA_KV_ROTATE_INTERLEAVED, .bias = true,
      .bias_out = true},
     {.heads_q = 8, .heads_k = 2, .head_dim = 64, .plan = FA_CROSS_ONE_LAUNCH, .bias = true},
+    {.heads_q = 3, .heads_k = 3, .head_dim = 20, .plan = FA_CROSS_ONE_LAUNCH, .dtype = FA_BF16},
     {BLOCK, .form = FA_CROSS_KEYS, .bias = true},
     {CROSS_HEADS, .rotation = FA_KV_ROTATE_HALF, .angles = FA_ROPE_TABLES},
 };

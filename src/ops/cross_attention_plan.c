@@ -6,7 +6,8 @@
 
 #define SMALL_THREADS 128 /* and of all blocks of one launch */
 #define SMALL_PRODUCTS (INT64_C(1) << 27)
-#define MOST_BLOCKS 3 /* of one launch on a multiprocessor: what registers allow */
+#define MOST_BLOCKS 3 /* of one launch on a multiprocessor: what registers allow, and less where */
+#define MANY_SUMS 128 /* a thread has as many */
 
 /* --- the steps as operations --- */
 
@@ -151,6 +152,16 @@ static int32_t smem_of(const fa_cross_attention_spec *s, const cross_plan *p)
     return larger(p->project.shared_bytes, larger(p->attend.shared_bytes, p->output.shared_bytes));
 }
 
+/* Blocks of one launch that a multiprocessor has registers for. */
+static int32_t blocks_by_registers(const fa_cross_attention_spec *s, const cross_plan *p)
+{
+    const int32_t sums =
+        larger(p->project.tile_m * p->project.tile_n, p->output.tile_m * p->output.tile_n);
+    const bool fewer =
+        (s->dtype == FA_F32 && s->head_dim > 32) || sums >= MANY_SUMS * SMALL_THREADS;
+    return fewer ? MOST_BLOCKS - 1 : MOST_BLOCKS;
+}
+
 static fa_status plan_one(const fa_cross_attention_spec *s, const fa__target *target, cross_plan *p)
 {
     static const fa_attention_tiles sizes[] = {FA_ATTENTION_TILES_AUTO, FA_ATTENTION_TILES_SMALL,
@@ -172,8 +183,8 @@ static fa_status plan_one(const fa_cross_attention_spec *s, const fa__target *ta
                         "(fa_cross_attention_spec.plan)",
                         SMALL_THREADS, s->head_dim, target->arch);
     const int32_t held = ((int32_t)target->smem_optin + 1024) / (smem_of(s, p) + 1024);
+    const int32_t most = blocks_by_registers(s, p);
     p->one_launch = 1;
-    const int32_t most = s->dtype == FA_F32 && s->head_dim > 32 ? MOST_BLOCKS - 1 : MOST_BLOCKS;
     p->blocks = held > most ? most : held;
     return FA_OK;
 }
