@@ -6,8 +6,8 @@
 
 #define SMALL_THREADS 128 /* and of all blocks of one launch */
 #define SMALL_PRODUCTS (INT64_C(1) << 27)
-#define MOST_BLOCKS 3 /* of one launch on a multiprocessor: what registers allow, and less where */
-#define MANY_SUMS 128 /* a thread has as many */
+#define MOST_BLOCKS 3 /* of one launch on a multiprocessor: what registers allow */
+#define MANY_SUMS 128 /* of a thread: they leave registers for a block less */
 
 /* --- the steps as operations --- */
 

@@ -44,12 +44,13 @@ static bool has_tile(const fa_linear_spec *s, const linear_layout *l)
 static fa_status refuse_size(const fa_linear_spec *s, const linear_layout *l,
                              const fa__target *target)
 {
-    const int64_t needed = fa__linear_shared_bytes(s, l, s->stages ? s->stages : 2, target);
+    const int32_t stages = s->stages ? s->stages : 2; /* the least */
+    const int64_t needed = fa__linear_shared_bytes(s, l, stages, target);
     return fa__fail(FA_ERR_SHARED_MEMORY,
-                    "linear: a tile of %d x %d with stages = %d needs %lld bytes of shared "
+                    "linear: a tile of %d x %d with %d stages needs %lld bytes of shared "
                     "memory%s; a block on %s can have %u. Ask for less, 0 stands for what fits "
                     "(fa_linear_spec.tile_m, tile_n, stages)",
-                    l->tile_m, l->tile_n, s->stages, (long long)needed,
+                    l->tile_m, l->tile_n, stages, (long long)needed,
                     fa__linear_keeps_angles(s, l, target) ? ", angles of its rotation among them"
                                                           : "",
                     target->arch, target->smem_optin);
