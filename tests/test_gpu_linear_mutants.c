@@ -109,16 +109,15 @@ static const linear_mutant mutants[] = {
       "b.begin = 0;"}},
     {&finished,
      {"activation before bias",
-      "                if constexpr (S::BIAS)\n"
-      "                    x = __fadd_rn(x, c.bias[r][i]);\n"
-      "                mine.x[r][i] = linear_activated<S::ACTIVATION>(x);\n",
-      "                mine.x[r][i] =\n"
-      "                    __fadd_rn(linear_activated<S::ACTIVATION>(x), c.bias[r][i]);\n"}},
+      "            if constexpr (S::BIAS)\n"
+      "                x = __fadd_rn(x, c.bias[e / V][e % V]);\n"
+      "            x = linear_activated<S::ACTIVATION>(x);\n",
+      "            x = __fadd_rn(linear_activated<S::ACTIVATION>(x), c.bias[e / V][e % V]);\n"}},
     {&finished, {"gelu by tanh for gelu", "int ACTIVATION = 2;", "int ACTIVATION = 3;"}},
     {&finished, {"no activation", "int ACTIVATION = 2;", "int ACTIVATION = 0;"}},
     {&finished, {"scale of the first column", "p.w_scale[c.n[r] + i]", "p.w_scale[c.n[r]]"}},
     {&finished, {"scale of the first row", "p.x_scale[m]", "p.x_scale[0]"}},
-    {&finished, {"no bias", "x = __fadd_rn(x, c.bias[r][i]);", ";"}},
+    {&finished, {"no bias", "x = __fadd_rn(x, c.bias[e / V][e % V]);", ";"}},
     {&finished,
      {"no residual", "x[r][i] = __fadd_rn(mine.x[r][i], other[i]);", "x[r][i] = mine.x[r][i];"}},
     {&rotated, {"interleaved for half", "int ROTATION = 1;", "int ROTATION = 2;"}},
