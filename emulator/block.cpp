@@ -317,19 +317,18 @@ const runtime block_runtime = {
 
 bool block_run(const grid &g, uint64_t index, failure *why)
 {
-    const thread_sanitizer *watched = under_thread_sanitizer();
     // The emulator works on the threads' stacks, and they look into its block: nothing that is known
     // of orders one before the other.
-    const unwatched emulator(watched);
+    const unwatched emulator;
     auto b = std::make_unique<block>();
     b->g = &g;
     b->why = why;
-    b->watched = watched;
     set_up(b.get(), index);
     b->slot = g.code->view_slot();
     prepare_shared(g);
     block *outer = current_block;
     current_block = b.get();
+    const thread_sanitizer *watched = b->watched = under_thread_sanitizer();
     const unsigned first = b->order[b->started++];
     thread &t = b->threads[first];
     if (!watched || begin_watch(b.get())) {

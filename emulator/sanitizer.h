@@ -29,30 +29,6 @@ struct thread_sanitizer {
     void (*ignore_writes_end)(const char *, int);
 };
 
-// Whoever acts now does so without being looked at, until this ends.
-class unwatched {
-  public:
-    explicit unwatched(const thread_sanitizer *from) : from(from)
-    {
-        if (!from)
-            return;
-        from->ignore_reads_begin(__FILE__, __LINE__);
-        from->ignore_writes_begin(__FILE__, __LINE__);
-    }
-    ~unwatched()
-    {
-        if (!from)
-            return;
-        from->ignore_reads_end(__FILE__, __LINE__);
-        from->ignore_writes_end(__FILE__, __LINE__);
-    }
-    unwatched(const unwatched &) = delete;
-    unwatched &operator=(const unwatched &) = delete;
-
-  private:
-    const thread_sanitizer *from;
-};
-
 // Starts a thread of the operating system. The loader frees the thread-local memory of those that
 // ended then, in which emulated threads have read, and ThreadSanitizer knows of no order between.
 template <class F> std::thread start_thread(F run);
@@ -62,9 +38,33 @@ const address_sanitizer *under_address_sanitizer();
 const thread_sanitizer *under_thread_sanitizer();
 bool under_undefined_sanitizer();
 
+// Whoever acts now does so without being looked at by ThreadSanitizer, until this ends.
+class unwatched {
+  public:
+    unwatched() : by(under_thread_sanitizer())
+    {
+        if (!by)
+            return;
+        by->ignore_reads_begin(__FILE__, __LINE__);
+        by->ignore_writes_begin(__FILE__, __LINE__);
+    }
+    ~unwatched()
+    {
+        if (!by)
+            return;
+        by->ignore_reads_end(__FILE__, __LINE__);
+        by->ignore_writes_end(__FILE__, __LINE__);
+    }
+    unwatched(const unwatched &) = delete;
+    unwatched &operator=(const unwatched &) = delete;
+
+  private:
+    const thread_sanitizer *by;
+};
+
 template <class F> std::thread start_thread(F run)
 {
-    const unwatched meanwhile(under_thread_sanitizer());
+    const unwatched meanwhile;
     return std::thread(run);
 }
 

@@ -164,7 +164,7 @@ template <class C> struct lowrank_shape : C {
 
     // Shared memory for the tokens of a block, and for what is needed to find them.
     static constexpr int TOKEN_BYTES = 56;
-    static_assert(sizeof(token_row) + 12 <= TOKEN_BYTES, "room for both");
+    static_assert(sizeof(token_row) + TOKEN_ROOM_BYTES <= TOKEN_BYTES, "room for both");
 
     // Where the ROWS tokens from `first` on go: all threads of the block come together. `counts`:
     // this is the first of the blocks that have these tokens.

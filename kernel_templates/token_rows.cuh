@@ -81,8 +81,11 @@ __device__ __forceinline__ int compare_token_rows(const P &p, i64 first, i64 *en
     return compared;
 }
 
+// Of shared memory, for each token, while places are found: entries, superseded.
+inline constexpr int TOKEN_ROOM_BYTES = sizeof(i64) + sizeof(int);
+
 // Fills `rows` with the ROWS tokens from `first` on: all threads of the block come together.
-// `room`: shared memory that is not in use yet, 12 bytes a row.
+// `room`: shared memory that is not in use yet, TOKEN_ROOM_BYTES a row.
 template <class Rule, bool PLACES, int ROWS, class P>
 __device__ __forceinline__ void find_token_rows(const P &p, i64 first, bool counts, token_row *rows,
                                                 unsigned char *room)

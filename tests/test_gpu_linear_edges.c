@@ -186,24 +186,18 @@ Test(gpu_linear_edges, parts_are_as_exact_as_float32)
 
 enum { FAR_ROWS = 2, FAR_K = 40 };
 
-typedef struct far_rows {
-    unsigned char *memory;
-    fa_matrix *is;
-} far_rows;
-
 /* Rows `stride` elements apart, of FAR_K times first, first + step; nothing lies between them. */
-static void make_far(far_rows *far, fa_dtype dtype, int64_t stride, double first, double step)
+static void make_far(fa_matrix *far, fa_dtype dtype, int64_t stride, double first, double step)
 {
     const size_t element = oracle_element_bytes(dtype);
-    far->memory = gpu_alloc((size_t)(stride + FAR_K) * element);
-    *far->is = (fa_matrix){far->memory, stride};
+    *far = (fa_matrix){gpu_alloc((size_t)(stride + FAR_K) * element), stride};
     for (int r = 0; r < FAR_ROWS; r++) {
         double row[FAR_K];
         unsigned char host[FAR_K * sizeof(float)];
         for (int k = 0; k < FAR_K; k++)
             row[k] = first + r * step;
         oracle_store(dtype, host, row, FAR_K);
-        gpu_upload(far->memory + (size_t)r * (size_t)stride * element, host, FAR_K * element);
+        gpu_upload((char *)far->data + (size_t)r * (size_t)stride * element, host, FAR_K * element);
     }
 }
 
@@ -216,14 +210,13 @@ static void run_far_rows(fa_context *ctx, fa_linear_spec spec)
     fa_kernel *kernel = compile_linear(ctx, spec);
     fa_args args = FA_ARGS_INIT(FA_OP_LINEAR);
     fa_linear_args *a = &args.linear;
-    far_rows x = {0, &a->x}, w = {0, &a->w}, y = {0, &a->y[0]}, residual = {0, &a->residual};
     void *rows = gpu_alloc(sizeof swapped);
     gpu_upload(rows, swapped, sizeof swapped);
-    make_far(&x, spec.dtype, stride, 1, 1);
-    make_far(&w, spec.dtype, stride, 1, 0);
-    make_far(&y, spec.dtype, stride, 0, 0);
+    make_far(&a->x, spec.dtype, stride, 1, 1);
+    make_far(&a->w, spec.dtype, stride, 1, 0);
+    make_far(&a->y[0], spec.dtype, stride, 0, 0);
     if (spec.residual)
-        make_far(&residual, spec.dtype, stride, 1, 0);
+        make_far(&a->residual, spec.dtype, stride, 1, 0);
     a->m = a->n = FAR_ROWS;
     a->k = FAR_K;
     if (spec.mapped_rows) {
@@ -240,18 +233,19 @@ static void run_far_rows(fa_context *ctx, fa_linear_spec spec)
         unsigned char host[FAR_ROWS * sizeof(float)];
         double back[FAR_ROWS];
         const int m = spec.mapped_rows ? swapped[r] : r;
-        gpu_download(host, y.memory + (size_t)r * (size_t)stride * element, FAR_ROWS * element);
+        gpu_download(host, (char *)a->y[0].data + (size_t)r * (size_t)stride * element,
+                     FAR_ROWS * element);
         oracle_load(spec.dtype, back, host, FAR_ROWS);
         for (int n = 0; n < FAR_ROWS; n++)
             cr_expect_eq(back[n], FAR_K * (1 + m) + spec.residual, "y[%d, %d] = %g", r, n, back[n]);
     }
     gpu_free(args.workspace);
     gpu_free(rows);
-    gpu_free(x.memory);
-    gpu_free(w.memory);
-    gpu_free(y.memory);
+    gpu_free(a->x.data);
+    gpu_free(a->w.data);
+    gpu_free(a->y[0].data);
     if (spec.residual)
-        gpu_free(residual.memory);
+        gpu_free(a->residual.data);
     fa_kernel_release(kernel);
 }
 

@@ -88,73 +88,74 @@ static const fa_linear_spec repeated[] = {
     {.splits = 5, .tile_m = 16, .tile_n = 32, .bias = true},
     {.splits = 3, .tile_m = 16, .tile_n = 16, .dtype = FA_BF16}};
 
-/* Many blocks, which end in another order each time. */
-Test(gpu_linear_splits, the_same_bits_every_time)
+enum { ROWS = 17, COLUMNS = 33 };
+
+/* Runs each of them, and then what is to be compared with that. */
+static void run_repeated(void (*then)(gpu_case *g, const fa_kernel *kernel))
 {
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     for (size_t i = 0; i < COUNT(repeated); i++) {
         fa_kernel *kernel = compile_linear(ctx, repeated[i]);
         gpu_case g;
-        make_linear(&g, repeated[i], linear_sized(repeated[i], 17, 33, 330), NULL, i + 1);
+        make_linear(&g, repeated[i], linear_sized(repeated[i], ROWS, COLUMNS, 330), NULL, i + 1);
         gpu_case_run(&g, kernel);
-        cr_assert_not_null(g.workspace);
-        expect_same_bits(&g, kernel, 5);
+        then(&g, kernel);
         gpu_case_free(&g);
         fa_kernel_release(kernel);
     }
     close_device(&f, ctx);
 }
 
-/* A row gives the same bits whatever the others hold: here, NaN. */
+/* Runs the case as it has become, and compares a row with what it was. */
+static void expect_same_row(gpu_case *g, const fa_kernel *kernel, size_t row)
+{
+    const size_t y = gpu_case_index(g, "y0"), bytes = g->c.tensor[y].bytes / ROWS;
+    unsigned char before[COLUMNS * sizeof(float)];
+    memcpy(before, (unsigned char *)gpu_case_at(g, y) + row * bytes, bytes);
+    gpu_case_upload(g);
+    gpu_case_launch(g, kernel);
+    cr_expect_arr_eq((unsigned char *)gpu_case_at(g, y) + row * bytes, before, bytes);
+}
+
+static void run_again(gpu_case *g, const fa_kernel *kernel)
+{
+    cr_assert_not_null(g->workspace);
+    expect_same_bits(g, kernel, 5);
+}
+
+/* Many blocks, which end in another order each time. */
+Test(gpu_linear_splits, the_same_bits_every_time)
+{
+    run_repeated(run_again);
+}
+
+static void run_among_NaN(gpu_case *g, const fa_kernel *kernel)
+{
+    enum { ROW = 4 };
+    const oracle_tensor *x = &g->c.tensor[gpu_case_index(g, "x")];
+    const size_t bytes = x->bytes / ROWS;
+    memset(x->host, 0xff, ROW * bytes);
+    memset((unsigned char *)x->host + (ROW + 1) * bytes, 0xff, (ROWS - ROW - 1) * bytes);
+    expect_same_row(g, kernel, ROW);
+}
+
+/* A row gives the same bits whatever the others hold. */
 Test(gpu_linear_splits, K58_a_row_does_not_depend_on_the_others)
 {
-    enum { ROWS = 17, N = 33, ROW = 4 };
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    for (size_t i = 0; i < COUNT(repeated); i++) {
-        fa_kernel *kernel = compile_linear(ctx, repeated[i]);
-        gpu_case g;
-        make_linear(&g, repeated[i], linear_sized(repeated[i], ROWS, N, 330), NULL, i + 1);
-        const oracle_tensor *x = &g.c.tensor[gpu_case_index(&g, "x")];
-        const size_t y_bytes = g.c.tensor[gpu_case_index(&g, "y0")].bytes / ROWS;
-        const size_t x_bytes = x->bytes / ROWS;
-        unsigned char row[N * sizeof(float)];
-        gpu_case_run(&g, kernel);
-        memcpy(row, (unsigned char *)gpu_case_result(&g, "y0") + ROW * y_bytes, y_bytes);
-        memset(x->host, 0xff, ROW * x_bytes);
-        memset((unsigned char *)x->host + (ROW + 1) * x_bytes, 0xff, (ROWS - ROW - 1) * x_bytes);
-        gpu_case_upload(&g);
-        gpu_case_launch(&g, kernel);
-        cr_expect_arr_eq((unsigned char *)gpu_case_result(&g, "y0") + ROW * y_bytes, row, y_bytes);
-        gpu_case_free(&g);
-        fa_kernel_release(kernel);
-    }
-    close_device(&f, ctx);
+    run_repeated(run_among_NaN);
+}
+
+static void run_alone(gpu_case *g, const fa_kernel *kernel)
+{
+    g->c.args.linear.m = 1;
+    expect_same_row(g, kernel, 0);
 }
 
 /* With as many splits, a row alone gives the bits that it gives among others. */
 Test(gpu_linear_splits, K58_alone_as_among_others)
 {
-    enum { ROWS = 17, N = 33 };
-    fixture f;
-    fa_context *ctx = open_device(&f, 0);
-    for (size_t i = 0; i < COUNT(repeated); i++) {
-        fa_kernel *kernel = compile_linear(ctx, repeated[i]);
-        gpu_case g;
-        make_linear(&g, repeated[i], linear_sized(repeated[i], ROWS, N, 330), NULL, i + 1);
-        const size_t y_bytes = g.c.tensor[gpu_case_index(&g, "y0")].bytes / ROWS;
-        unsigned char row[N * sizeof(float)];
-        gpu_case_run(&g, kernel);
-        memcpy(row, gpu_case_result(&g, "y0"), y_bytes);
-        gpu_case_upload(&g);
-        g.c.args.linear.m = 1;
-        gpu_case_launch(&g, kernel);
-        cr_expect_arr_eq((unsigned char *)gpu_case_result(&g, "y0"), row, y_bytes);
-        gpu_case_free(&g);
-        fa_kernel_release(kernel);
-    }
-    close_device(&f, ctx);
+    run_repeated(run_alone);
 }
 
 /* One block of those that share a tile does it, once: a row outside is counted once. */
