@@ -313,7 +313,7 @@ template <class S, int V> struct linear_finisher {
     {
         const int m = b.m + row;
         const linear_destination to = destination_of<S>(p, b, row, c.first == 0);
-        mine.exists = to.exists && c.first < S::n_of(p);
+        mine.exists = to.exists && c.has[0];
         mine.row = to.row;
         if (!MAKES_ALL && !mine.exists)
             return;
