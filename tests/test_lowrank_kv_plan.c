@@ -77,6 +77,40 @@ Test(lowrank_kv_plan, costs_are_in_the_order_of_measured_times)
     expect_order(halves, 2);
 }
 
+/* Which of both ways takes less, as measured on an H200 (bench/RESULTS.md), is the one of `auto`. */
+Test(lowrank_kv_plan, the_faster_way_at_each_number_of_tokens)
+{
+    static const fa_lowrank_kv_spec wide = {
+        .model_dim = 384, .rank = 192, .heads = 8, .head_dim = 64};
+    static const struct {
+        fa_dtype dtype;
+        bool wide;
+        int32_t tokens, launches;
+    } measured[] = {
+        {FA_F32, false, 64, 1},    {FA_F32, false, 1024, 1},  {FA_F32, false, 1536, 1},
+        {FA_F32, false, 2048, 1},  {FA_F32, false, 3072, 1},  {FA_F32, false, 4096, 1},
+        {FA_F32, false, 8192, 2},  {FA_F32, false, 16384, 2}, {FA_F32, true, 256, 2},
+        {FA_F32, true, 1024, 2},   {FA_BF16, false, 384, 1},  {FA_BF16, false, 2048, 2},
+        {FA_BF16, false, 3072, 2}, {FA_BF16, false, 8192, 2}, {FA_BF16, true, 64, 2},
+        {FA_BF16, true, 4096, 2},
+    };
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        fa_lowrank_kv_spec s = measured[i].wide ? wide : canonical;
+        s.dtype = measured[i].dtype;
+        s.batch = 1;
+        s.seqlen = measured[i].tokens;
+        cr_expect_eq(plan_of(s, &target, NULL).kernel_count, measured[i].launches, "%d tokens, %zu",
+                     s.seqlen, i);
+    }
+    fa_lowrank_kv_spec any = canonical; /* one kernel has blocks of 16 tokens alone */
+    any.batch = any.seqlen = 0;
+    cr_expect_eq(plan_of(any, &target, NULL).many_from, 4096);
+    fa_lowrank_kv_spec large = canonical;
+    large.batch = 1;
+    large.seqlen = 3072; /* us: 10.5, 12.9 */
+    cr_expect_eq(plan_of(large, &target, NULL).kernel[0].small.rows, 32);
+}
+
 /* A wide latent is worth a launch of its own; from which number of tokens on its tiles are large is
  * shown. */
 Test(lowrank_kv_plan, two_launches_from_some_number_of_tokens_on)

@@ -131,15 +131,15 @@ bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target
 
 /* --- cost --- */
 
-/* Measured on an H200, in a graph: for 384 tokens of 256 elements, ranks of 48 and 4 heads of 32,
- * and for 64 to 4096 tokens of 384 elements, ranks of 192 and 8 heads of 64. */
+/* Measured on an H200, in graphs: 64 to 16384 tokens of 256 elements, ranks of 48 and 4 heads of 32,
+ * and 64 to 4096 tokens of 384 elements, ranks of 192 and 8 heads of 64, of f32 and of bf16. */
 #define FIXED_CLOCKS 3000     /* a launch: its start, the way of the first loads, its end */
 #define PASS_CLOCKS 2500      /* of the first product again: its loads are waited for again */
 #define LOADED_EACH_CLOCK 32  /* bytes that a multiprocessor gets from the L2 cache */
-#define TILE_CLOCKS 1300      /* of the second product: waiting for weights, and for stores */
-#define FINISHED_EACH_CLOCK 8 /* its sums */
-/* Two blocks of half the shared memory are resident: one multiplies while the other waits. */
-#define HALF_OF_SHARED_BYTES (113 * 1024)
+#define FINISHED_EACH_CLOCK 2 /* sums of the second product */
+/* A tile of it waits: float32 multiplies long enough for most to come meanwhile. */
+#define TILE_CLOCKS_F32 150
+#define TILE_CLOCKS_HALVES 1500
 
 /* Multiplications of a multiprocessor in a clock. */
 static int64_t rate_of(const fa_lowrank_kv_spec *s)
@@ -162,20 +162,20 @@ static int64_t down_clocks(const fa_lowrank_kv_spec *s, int32_t step, const lowr
     return passes * (load > multiply ? load : multiply) + (passes - 1) * PASS_CLOCKS;
 }
 
-/* One tile of the second, without waiting. */
+/* One tile of the second: its warps load, multiply and store one after the other. */
 static int64_t up_clocks(const fa_lowrank_kv_spec *s, const lowrank_small *t)
 {
     const int64_t elements = (int64_t)t->rows * t->up_columns;
     const int64_t load = s->rank * (int64_t)t->up_columns * element_bytes(s) / LOADED_EACH_CLOCK;
-    const int64_t multiply = elements * s->rank / rate_of(s) + elements / FINISHED_EACH_CLOCK;
-    return load > multiply ? load : multiply;
+    const int64_t multiply = elements * s->rank / rate_of(s);
+    return load + multiply + elements / FINISHED_EACH_CLOCK +
+           (s->dtype == FA_F32 ? TILE_CLOCKS_F32 : TILE_CLOCKS_HALVES);
 }
 
 /* What a launch costs, but for the number of blocks that share tokens. */
 typedef struct lowrank_cost {
     int64_t blocks, tiles;    /* of tokens; of columns, 0: there is no second product */
     int64_t first, each_tile; /* clocks of a block */
-    bool overlaps;
 } lowrank_cost;
 
 static lowrank_cost cost_of(const fa_lowrank_kv_spec *s, const lowrank_kernel *k,
@@ -187,16 +187,14 @@ static lowrank_cost cost_of(const fa_lowrank_kv_spec *s, const lowrank_kernel *k
         .tiles = k->step == STEP_DOWN ? 0 : fa__lowrank_column_tiles(w, t->up_columns),
         .first = k->step == STEP_UP ? 0 : down_clocks(s, k->step, t, w),
         .each_tile = k->step == STEP_DOWN ? 0 : up_clocks(s, t),
-        .overlaps = t->shared_bytes <= HALF_OF_SHARED_BYTES,
     };
 }
 
 static int64_t clocks_of(const lowrank_cost *c, int64_t shares, int64_t multiprocessors)
 {
     const int64_t rounds = fa__divide_up(c->blocks * shares, multiprocessors);
-    const int64_t turns = c->overlaps ? (rounds + 1) / 2 : rounds;
     const int64_t tiles = fa__divide_up(c->tiles, shares);
-    return FIXED_CLOCKS + rounds * c->first + tiles * (rounds * c->each_tile + turns * TILE_CLOCKS);
+    return FIXED_CLOCKS + rounds * (c->first + tiles * c->each_tile);
 }
 
 #define MOST_SHARES 64
