@@ -34,6 +34,14 @@ typedef struct fa__header_ref {
     const char *name, *text;
 } fa__header_ref;
 
+/* A template of the library. */
+typedef struct fa__embedded {
+    const char *file; /* "rope.cu" */
+    const char *text;
+    const fa__header_ref *headers; /* those that it includes, and those that they include */
+    size_t header_count;
+} fa__embedded;
+
 /* Everything NVRTC is given. Strings in the bufs are owned; headers and `file` are borrowed from
  * the spec or static. */
 typedef struct fa__program {
@@ -117,9 +125,10 @@ extern const fa__op fa__op_cross_attention; /* src/ops/cross_attention.c */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
                            fa__program *program);
 
-/* For instantiate, after label and prologue: the embedded template with every device header. */
-fa_status fa__program_embedded(fa__program *program, const char *file, const char *entry,
-                               const char *text);
+/* For instantiate, after label and prologue: an embedded template. Headers that it does not reach are
+ * not passed: then they are not part of the key either. */
+fa_status fa__program_embedded(fa__program *program, const fa__embedded *template,
+                               const char *entry);
 
 const fa__op *fa__op_find(fa_op id);            /* NULL: none */
 const fa__op *fa__op_by_name(const char *name); /* NULL: none */
@@ -144,12 +153,12 @@ void fa__prologue_fields(fa__buf *source, const void *fields, size_t bytes);
 void fa__prologue_end(fa__buf *source, const char *file); /* #line 1 "file" */
 
 /* --- embedded at build time (generated) --- */
-extern const char fa__template_rope[];            /* kernel_templates/rope.cu */
-extern const char fa__template_kv_update[];       /* kernel_templates/kv_update.cu */
-extern const char fa__template_lowrank_kv[];      /* kernel_templates/lowrank_kv.cu */
-extern const char fa__template_attention[];       /* kernel_templates/attention.cu */
-extern const char fa__template_linear[];          /* kernel_templates/linear.cu */
-extern const char fa__template_cross_attention[]; /* kernel_templates/cross_attention.cu */
+extern const fa__embedded fa__template_rope;            /* kernel_templates/rope.cu */
+extern const fa__embedded fa__template_kv_update;       /* kernel_templates/kv_update.cu */
+extern const fa__embedded fa__template_lowrank_kv;      /* kernel_templates/lowrank_kv.cu */
+extern const fa__embedded fa__template_attention;       /* kernel_templates/attention.cu */
+extern const fa__embedded fa__template_linear;          /* kernel_templates/linear.cu */
+extern const fa__embedded fa__template_cross_attention; /* kernel_templates/cross_attention.cu */
 extern const fa__header_ref fa__device_headers[]; /* kernel_templates/X.cuh as "fajit/X.cuh" */
 extern const size_t fa__device_header_count;
 

@@ -50,18 +50,18 @@ fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan
     return status;
 }
 
-fa_status fa__program_embedded(fa__program *program, const char *file, const char *entry,
-                               const char *text)
+fa_status fa__program_embedded(fa__program *program, const fa__embedded *template,
+                               const char *entry)
 {
-    const size_t bytes = (fa__device_header_count + 1) * sizeof *program->headers;
-    fa__buf_text(&program->source, text);
-    program->file = file;
+    const size_t bytes = template->header_count * sizeof *program->headers;
+    fa__buf_text(&program->source, template->text);
+    program->file = template->file;
     program->entry = entry;
-    program->headers = calloc(1, bytes);
+    program->headers = malloc(bytes);
     if (!program->headers)
         return fa__fail_memory(bytes);
-    for (size_t i = 0; i < fa__device_header_count; i++)
-        program->headers[program->header_count++] = fa__device_headers[i];
+    memcpy(program->headers, template->headers, bytes);
+    program->header_count = template->header_count;
     return FA_OK;
 }
 

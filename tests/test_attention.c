@@ -144,7 +144,7 @@ Test(attention_source, constants_stand_in_front_of_the_template)
         "constexpr int HEADS_K = 4;\n",      "constexpr int SEQLEN_Q = 512;\n",
         "constexpr int SEQLEN_K = 1024;\n",  "constexpr int ROW_WARPS = 4;\n",
         "#line 1 \"attention.cu\"\n"};
-    const char *template = strstr(text, fa__template_attention);
+    const char *template = strstr(text, fa__template_attention.text);
     cr_assert_not_null(template);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         const char *line = strstr(text, lines[i]);

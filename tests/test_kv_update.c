@@ -163,7 +163,7 @@ Test(kv_update_source, constants_stand_in_front_of_the_template)
         "constexpr int ROTATION = 2;\n",     "constexpr int HEAD_DIM = 128;\n",
         "constexpr int HEAD_DIM_V = 64;\n",  "constexpr int ROTARY_DIM = 32;\n",
         "constexpr int PAGE_SIZE = 16;\n",   "#line 1 \"kv_update.cu\"\n"};
-    const char *template = strstr(text, fa__template_kv_update);
+    const char *template = strstr(text, fa__template_kv_update.text);
     cr_assert_not_null(template);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         const char *line = strstr(text, lines[i]);

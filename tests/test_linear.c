@@ -294,7 +294,7 @@ Test(linear_source, constants_stand_in_front_of_the_template)
                                  "constexpr int ROTARY_DIM = 32;\n",
                                  "constexpr int ROTATED = 128;\n",
                                  "#line 1 \"linear.cu\"\n"};
-    const char *template = strstr(text, fa__template_linear);
+    const char *template = strstr(text, fa__template_linear.text);
     cr_assert_not_null(template);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         const char *line = strstr(text, lines[i]);

@@ -151,7 +151,7 @@ Test(lowrank_kv_source, constants_stand_in_front_of_the_template)
         "constexpr int ROTATION = 2;\n",     "constexpr int RANK = 512;\n",
         "constexpr int MODEL_DIM = 5120;\n", "constexpr lowrank_step STEPS[5] = {{1, true, {}, {",
         "#line 1 \"lowrank_kv.cu\"\n"};
-    const char *template = strstr(text, fa__template_lowrank_kv);
+    const char *template = strstr(text, fa__template_lowrank_kv.text);
     cr_assert_not_null(template);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         const char *line = strstr(text, lines[i]);

@@ -150,7 +150,7 @@ Test(rope_source, constants_stand_in_front_of_the_template)
         "constexpr int ROTARY_DIM = 64;\n",     "constexpr int BATCH = 0;\n",
         "constexpr int HEADS_Q = 32;\n",        "constexpr int HEADS_K = 8;\n",
         "constexpr int VECTOR_WIDTH = 8;\n",    "#line 1 \"rope.cu\"\n"};
-    const char *template = strstr(text, fa__template_rope);
+    const char *template = strstr(text, fa__template_rope.text);
     cr_assert_not_null(template);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         const char *line = strstr(text, lines[i]);

@@ -225,7 +225,7 @@ static void write_prologue(fa_cross_attention_spec *s, const cross_plan *p, fa__
     write_step(source, "attention_step", "ATTEND", &p->attend, sizeof p->attend);
     write_step(source, "linear_step", "OUTPUT", &p->output, sizeof p->output);
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, "cross_attention.cu");
+    fa__prologue_end(source, fa__template_cross_attention.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *plan, fa__program *program)
@@ -239,8 +239,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *plan, fa__prog
         program->further_entries[0] = "fajit_cross_attention<1>";
         program->further_entries[1] = "fajit_cross_attention<2>";
     }
-    return fa__program_embedded(program, "cross_attention.cu", "fajit_cross_attention<0>",
-                                fa__template_cross_attention);
+    return fa__program_embedded(program, &fa__template_cross_attention, "fajit_cross_attention<0>");
 }
 
 static const size_t param_sizes[] = {sizeof(cross_kernel_params)};

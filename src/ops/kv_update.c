@@ -234,7 +234,7 @@ static void write_prologue(fa_kv_update_spec *s, const fa__plan *p, fa__buf *sou
     fa__prologue_int(source, "BLOCK_THREADS", KV_BLOCK_THREADS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(kv_kernel_params));
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, "kv_update.cu");
+    fa__prologue_end(source, fa__template_kv_update.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)
@@ -242,7 +242,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa_kv_update_spec own = spec->kv_update;
     write_label(&own, &program->label);
     write_prologue(&own, p, &program->source);
-    return fa__program_embedded(program, "kv_update.cu", "fajit_kv_update", fa__template_kv_update);
+    return fa__program_embedded(program, &fa__template_kv_update, "fajit_kv_update");
 }
 
 static const size_t param_sizes[] = {sizeof(kv_kernel_params)};

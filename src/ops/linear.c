@@ -278,7 +278,7 @@ static void write_prologue(fa_linear_spec *s, const fa__plan *p, fa__buf *source
     fa__prologue_bool(source, "ROWS_WIDE", s->row_type == FA_I64);
     fa__prologue_bool(source, "POSITIONS_WIDE", s->position_type == FA_I64);
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, "linear.cu");
+    fa__prologue_end(source, fa__template_linear.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)
@@ -288,7 +288,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     write_prologue(&own, p, &program->source);
     if (p->value[LINEAR_ARITHMETIC] == LINEAR_SPLIT_F16)
         program->further_entries[0] = "fajit_linear_parts<0>";
-    return fa__program_embedded(program, "linear.cu", "fajit_linear", fa__template_linear);
+    return fa__program_embedded(program, &fa__template_linear, "fajit_linear");
 }
 
 static const size_t param_sizes[] = {sizeof(linear_kernel_params)};

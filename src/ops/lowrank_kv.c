@@ -299,7 +299,7 @@ static void write_prologue(fa_lowrank_kv_spec *s, const fa__plan *p, fa__buf *so
     fa__prologue_int(source, "WARPS", LOWRANK_WARPS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(lowrank_params));
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, "lowrank_kv.cu");
+    fa__prologue_end(source, fa__template_lowrank_kv.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)
@@ -314,7 +314,7 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     write_prologue(&own, p, &program->source);
     for (int32_t i = 1; i < ways.kernel_count; i++)
         program->further_entries[i - 1] = entries[i];
-    return fa__program_embedded(program, "lowrank_kv.cu", entries[0], fa__template_lowrank_kv);
+    return fa__program_embedded(program, &fa__template_lowrank_kv, entries[0]);
 }
 
 static const size_t param_sizes[] = {sizeof(lowrank_params)};

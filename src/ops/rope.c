@@ -249,8 +249,8 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa__prologue_bool(source, "NORM", s->norm != FA_ROPE_NO_NORM);
     fa__prologue_real(source, "NORM_EPS", s->norm_eps);
     fa__prologue_int(source, "NORM_OFFSET", s->norm_unit_offset);
-    fa__prologue_end(source, "rope.cu");
-    return fa__program_embedded(program, "rope.cu", "fajit_rope", fa__template_rope);
+    fa__prologue_end(source, fa__template_rope.file);
+    return fa__program_embedded(program, &fa__template_rope, "fajit_rope");
 }
 
 static const size_t param_sizes[] = {sizeof(rope_kernel_params)};
