@@ -228,6 +228,32 @@ Test(linear_plan, tiles_follow_the_size_and_can_be_forced)
     cr_expect_eq(p.value[LINEAR_STAGES], 3, "%s", p.text);
 }
 
+static long long cost_of(fa_linear_spec s)
+{
+    const fa__plan plan = plan_of(s, &target);
+    const char *cost = strstr(plan.text, "cost ");
+    cr_assert_not_null(cost, "%s", plan.text);
+    return atoll(cost + strlen("cost "));
+}
+
+/* Whose clocks no integer holds. */
+Test(linear_plan, costs_of_the_largest_sizes)
+{
+    enum { MOST = LINEAR_MAX_SIZE, LARGE = 1 << 20 };
+    for (int dtype = FA_F32; dtype <= FA_BF16; dtype++)
+        for (int splits = 0; splits <= LINEAR_MAX_SPLITS && (!splits || dtype == FA_F32);
+             splits += LINEAR_MAX_SPLITS) {
+            fa_linear_spec s = {.dtype = (fa_dtype)dtype, .m = LARGE, .n = LARGE, .k = LARGE};
+            s.splits = splits;
+            const long long large = cost_of(s);
+            s.m = s.n = s.k = MOST;
+            cr_expect_gt(large, 0);
+            cr_expect_gt(cost_of(s), large);
+            s.tile_m = s.tile_n = 16;
+            cr_expect_gt(cost_of(s), large);
+        }
+}
+
 Test(linear_plan, widest_stores_that_the_baked_sizes_allow)
 {
     const struct {

@@ -77,6 +77,23 @@ Test(lowrank_kv_plan, costs_are_in_the_order_of_measured_times)
     expect_order(halves, 2);
 }
 
+/* Sizes whose clocks no integer holds are plans, too. */
+Test(lowrank_kv_plan, costs_of_the_largest_sizes)
+{
+    const fa_lowrank_kv_spec largest = {.dtype = FA_BF16,
+                                        .model_dim = LINEAR_MAX_SIZE,
+                                        .rank = 5872,
+                                        .heads = 1 << 20,
+                                        .head_dim = 2047,
+                                        .batch = 1,
+                                        .seqlen = LINEAR_MAX_SIZE};
+    for (int plan = FA_LOWRANK_AUTO; plan <= FA_LOWRANK_TWO_LAUNCHES; plan++) {
+        fa_lowrank_kv_spec s = largest;
+        s.plan = (fa_lowrank_plan)plan;
+        cr_expect_eq(plan_of(s, &target, NULL).clocks, INT32_MAX);
+    }
+}
+
 /* Which of both ways takes less, as measured on an H200 (bench/RESULTS.md), is the one of `auto`. */
 Test(lowrank_kv_plan, the_faster_way_at_each_number_of_tokens)
 {

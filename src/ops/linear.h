@@ -121,6 +121,8 @@ typedef struct linear_work {
 
 /* Of a nominal device: plans do not depend on the one at hand. */
 int64_t fa__linear_multiprocessors(int cc);
+/* So that several can be added: what takes years costs no more. */
+int64_t fa__linear_bounded_clocks(double clocks);
 /* What all of it takes, with so many blocks to a tile. */
 int64_t fa__linear_clocks(const linear_work *work, int64_t splits, int64_t multiprocessors);
 

@@ -104,6 +104,11 @@ int64_t fa__linear_parts_clocks(const fa_linear_spec *s, int arithmetic, int cc)
     return elements / device_of(cc)->bytes_each_clock * (2 * 4) * 3 / 2 + LAUNCH_CLOCKS;
 }
 
+int64_t fa__linear_bounded_clocks(double clocks)
+{
+    return clocks < 0x1p58 ? (int64_t)clocks : (int64_t)1 << 58;
+}
+
 /* Clocks of the whole product, with so many blocks to a tile, in so many rounds of blocks. */
 static int64_t clocks_of(const linear_work *w, int64_t splits, int64_t rounds)
 {
@@ -111,8 +116,9 @@ static int64_t clocks_of(const linear_work *w, int64_t splits, int64_t rounds)
     const int64_t join = splits > 1 ? JOIN_CLOCKS + splits * w->sums * 4 / LOADED_EACH_CLOCK : 0;
     const int64_t turns = fa__divide_up(rounds, w->resident);
     /* Blocks of one multiprocessor overlap what they wait for. */
-    return rounds * steps * w->step_clocks + turns * w->finish_clocks + FIXED_CLOCKS +
-           (turns - 1) * FIXED_CLOCKS / 4 + join;
+    const double waits = (double)(turns - 1) * (FIXED_CLOCKS / 4) + (double)(FIXED_CLOCKS + join);
+    return fa__linear_bounded_clocks((double)rounds * (double)(steps * w->step_clocks) +
+                                     (double)turns * (double)w->finish_clocks + waits);
 }
 
 int64_t fa__linear_clocks(const linear_work *w, int64_t splits, int64_t multiprocessors)

@@ -194,7 +194,8 @@ static int64_t clocks_of(const lowrank_cost *c, int64_t shares, int64_t multipro
 {
     const int64_t rounds = fa__divide_up(c->blocks * shares, multiprocessors);
     const int64_t tiles = fa__divide_up(c->tiles, shares);
-    return FIXED_CLOCKS + rounds * (c->first + tiles * c->each_tile);
+    return fa__linear_bounded_clocks(FIXED_CLOCKS +
+                                     (double)rounds * (double)(c->first + tiles * c->each_tile));
 }
 
 #define MOST_SHARES 64
