@@ -208,7 +208,8 @@ static const lowrank_case cases[] = {
 
 #define MOST_TOKENS 8
 
-/* Where one launch and two cost the same, and what is taken: what the cost model is held to. */
+/* Where one launch and two cost the same, and what is taken: what the cost model is held to. The same
+ * tokens as in report_rows.py. */
 static const struct {
     const char *name;
     int32_t tokens[MOST_TOKENS];
@@ -245,7 +246,8 @@ static size_t make_crossing(lowrank_case out[MOST_CROSSING])
     return count;
 }
 
-/* Compiled beside each other first, for there are many; the cases above tell how long each takes. */
+/* Compiled beside each other first, for there are many; the cases above tell how long each takes. What
+ * fails is told by its own case. */
 static void run_crossovers(fa_context *ctx, bool quick, double gb_per_s, gpu_stream stream)
 {
     lowrank_case crossing[MOST_CROSSING];
@@ -255,7 +257,7 @@ static void run_crossovers(fa_context *ctx, bool quick, double gb_per_s, gpu_str
         specs[i] = (fa_spec)FA_SPEC_INIT(FA_OP_LOWRANK_KV);
         specs[i].lowrank_kv = crossing[i].spec;
     }
-    bench_check(fa_warm(ctx, specs, count, NULL, NULL), "fa_warm");
+    (void)fa_warm(ctx, specs, count, NULL, NULL);
     for (size_t i = 0; i < count; i++)
         run_case(ctx, &crossing[i], quick, gb_per_s, stream);
 }

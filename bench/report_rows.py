@@ -196,8 +196,8 @@ def linear_rows():
     return rows
 
 
-def compile_row(title, bench):
-    return Row(f"cold compile: {title}", bench, metric="compile")
+def compile_row(title, bench, *target):
+    return Row(f"cold compile: {title}", bench, *target, metric="compile")
 
 
 def attention_rows():
@@ -222,7 +222,7 @@ def attention_rows():
         ("bfloat16 [4, 4096, 16, 128], causal", "bf16_d128_causal"),
         ("bfloat16 [4, 4096, 8, 256], full", "bf16_d256_full"),
     ):
-        rows.append(compile_row(title, f"attention_{name}"))
+        rows.append(compile_row(title, f"attention_{name}", "<= 1000 ms", 1000))
     return rows
 
 
@@ -233,7 +233,7 @@ LARGE_LOWRANK = (
 )
 
 
-def crossover_rows():
+def crossover_rows():  # the same tokens as in bench_lowrank.c
     rows = []
     for weights, title, tokens_of in (
         (
@@ -325,8 +325,8 @@ def cross_rows():
         Row(
             "bfloat16 [4, 2048 by 2048, 2048, 16, 128]",
             "cross_large_bf16",
-            ">= 0.6 x torch.compile (the project's: 1.1 x)",
-            share=0.6,
+            ">= 1.1 x torch.compile",
+            share=1.1,
             peers=[("cross_large_bf16", "time")],
             rival=("cross_large_bf16", "torch_compile", "time"),
         )

@@ -53,14 +53,14 @@ fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan
 fa_status fa__program_embedded(fa__program *program, const fa__embedded *template,
                                const char *entry)
 {
-    const size_t bytes = template->header_count * sizeof *program->headers;
+    const size_t bytes = (template->header_count + 1) * sizeof *program->headers;
     fa__buf_text(&program->source, template->text);
     program->file = template->file;
     program->entry = entry;
     program->headers = malloc(bytes);
     if (!program->headers)
         return fa__fail_memory(bytes);
-    memcpy(program->headers, template->headers, bytes);
+    memcpy(program->headers, template->headers, bytes); /* with the empty one at the end */
     program->header_count = template->header_count;
     return FA_OK;
 }

@@ -11,9 +11,10 @@
 /* --- the canonical case: atol = rtol = 1e-5 for every element --- */
 
 /* Of inputs N(0, 1) and 4 N(0, 1). */
-static void run_canonical(fa_cross_plan plan, uint64_t seeds)
+static void run_canonical(fa_cross_plan plan, fa_kv_rotation rotation, uint64_t seeds)
 {
-    const fa_cross_attention_spec canonical = {CROSS_CANONICAL, .plan = plan};
+    fa_cross_attention_spec canonical = {CROSS_CANONICAL, .plan = plan};
+    canonical.rotation = rotation;
     fixture f;
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = compile_cross(ctx, canonical);
@@ -32,19 +33,21 @@ static void run_canonical(fa_cross_plan plan, uint64_t seeds)
 
 Test(gpu_cross_attention, canonical)
 {
-    run_canonical(FA_CROSS_ONE_LAUNCH, 5);
-    run_canonical(FA_CROSS_FEW_LAUNCHES, 5);
+    run_canonical(FA_CROSS_ONE_LAUNCH, PAIRS, 5);
+    run_canonical(FA_CROSS_FEW_LAUNCHES, PAIRS, 5);
+    run_canonical(FA_CROSS_ONE_LAUNCH, HALF, 2);
+    run_canonical(FA_CROSS_FEW_LAUNCHES, HALF, 2);
 }
 
-/* Side by side. */
+/* Side by side, each with a style of its own: test_cli.py verifies both plans with pairs. */
 Test(gpu_cross_attention, canonical_once_in_one_launch)
 {
-    run_canonical(FA_CROSS_ONE_LAUNCH, 1);
+    run_canonical(FA_CROSS_ONE_LAUNCH, PAIRS, 1);
 }
 
 Test(gpu_cross_attention, canonical_once_in_few_launches)
 {
-    run_canonical(FA_CROSS_FEW_LAUNCHES, 1);
+    run_canonical(FA_CROSS_FEW_LAUNCHES, HALF, 1);
 }
 
 /* --- tests/golden/cases.json: the kernel against PyTorch in float64 --- */

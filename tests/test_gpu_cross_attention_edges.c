@@ -301,6 +301,69 @@ Test(gpu_cross_attention_edges, empty_work)
 
 /* --- 64-bit addresses --- */
 
+/* x_query, x_kv and out of both batches, those of the second so many bytes behind the first's. */
+static void run_far_batches(gpu_case *g, const fa_kernel *kernel, char *far, size_t apart)
+{
+    static const size_t room = 1 << 16;
+    static const char *const names[] = {"x_query", "x_kv", "out"};
+    fa_cross_attention_args *a = &g->c.args.cross_attention;
+    fa_tensor *const moved[] = {&a->x_query, &a->x_kv, &a->out};
+    const size_t bytes = tensor_of(g, "out")->bytes / 2;
+    char back[1 << 16];
+    for (size_t i = 0; i < 3; i++) {
+        const oracle_tensor *t = tensor_of(g, names[i]);
+        cr_assert_leq(t->bytes / 2, room);
+        *moved[i] = (fa_tensor){.data = far + i * room,
+                                .stride_batch = (int64_t)(apart / oracle_element_bytes(t->dtype)),
+                                .stride_token = a->model_dim};
+        for (size_t b = 0; b < 2 && i < 2; b++)
+            gpu_upload(far + i * room + b * apart, (char *)t->host + b * (t->bytes / 2),
+                       t->bytes / 2);
+    }
+    OK(fa_launch(kernel, &g->c.args, NULL));
+    cr_assert(gpu_synchronize(NULL, NULL));
+    for (size_t b = 0; b < 2; b++) {
+        gpu_download(back, far + 2 * room + b * apart, bytes);
+        cr_expect_arr_eq(back, (char *)gpu_case_result(g, "out") + b * bytes, bytes, "batch %zu",
+                         b);
+    }
+}
+
+/* By both plans, batches over 2^31 elements apart equal batches one after another. */
+static void run_apart(fa_dtype dtype)
+{
+    const size_t element = oracle_element_bytes(dtype);
+    const size_t apart = element * (((size_t)1 << 31) + (1 << 18)), bytes = apart + (1 << 20);
+    fixture f;
+    fa_context *ctx = open_device(&f, 0);
+    if (free_memory() < bytes + ((size_t)1 << 30))
+        cr_skip_test("needs %zu bytes of device memory", bytes);
+    char *far = gpu_alloc(bytes);
+    for (size_t i = 0; i < 2; i++) {
+        fa_cross_attention_spec spec = cross_dynamic[i];
+        spec.dtype = dtype;
+        fa_kernel *kernel = compile_cross(ctx, spec);
+        gpu_case g;
+        make_cross(&g, spec, cross_sized(spec, 2, 17, 35, 40), NULL, 1);
+        gpu_case_run(&g, kernel);
+        run_far_batches(&g, kernel, far, apart);
+        gpu_case_free(&g);
+        fa_kernel_release(kernel);
+    }
+    gpu_free(far);
+    close_device(&f, ctx);
+}
+
+Test(gpu_cross_attention_edges, large_K12_batches_over_2_31_elements_apart)
+{
+    run_apart(FA_BF16);
+}
+
+Test(gpu_cross_attention_edges, large_K12_batches_over_2_31_floats_apart)
+{
+    run_apart(FA_F32);
+}
+
 /* Batches that lie over 2^31 elements behind the first, in every tensor and in the workspace, equal
  * one by itself: too much for the reference. */
 Test(gpu_cross_attention_edges, large_K12_last_batch)

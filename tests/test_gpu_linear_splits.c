@@ -130,6 +130,35 @@ Test(gpu_linear_splits, the_same_bits_every_time)
     run_repeated(run_again);
 }
 
+static void run_in_a_graph(gpu_case *g, const fa_kernel *kernel)
+{
+    const size_t y = gpu_case_index(g, "y0"), bytes = g->c.tensor[y].bytes;
+    const char *why = NULL;
+    void *before = malloc(bytes);
+    cr_assert_not_null(before);
+    memcpy(before, gpu_case_at(g, y), bytes);
+    gpu_case_upload(g); /* nothing of the result is left */
+    gpu_stream stream = gpu_stream_create();
+    gpu_capture_begin(stream);
+    OK(fa_launch(kernel, &g->c.args, stream));
+    gpu_graph graph = gpu_capture_end(stream);
+    cr_assert_not_null(graph);
+    for (int i = 0; i < 3; i++)
+        gpu_graph_launch(graph, stream);
+    cr_assert(gpu_synchronize(stream, &why), "%s", why);
+    gpu_case_download(g);
+    cr_expect_arr_eq(before, gpu_case_at(g, y), bytes, "%s", g->shape);
+    gpu_graph_destroy(graph);
+    gpu_stream_destroy(stream);
+    free(before);
+}
+
+/* The counters of one replay are those of the next. */
+Test(gpu_linear_splits, replayed_in_a_graph)
+{
+    run_repeated(run_in_a_graph);
+}
+
 static void run_among_NaN(gpu_case *g, const fa_kernel *kernel)
 {
     enum { ROW = 4 };

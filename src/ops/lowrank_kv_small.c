@@ -137,9 +137,9 @@ bool fa__lowrank_small_fit(const fa_lowrank_kv_spec *s, const fa__target *target
 #define PASS_CLOCKS 2500      /* of the first product again: its loads are waited for again */
 #define LOADED_EACH_CLOCK 32  /* bytes that a multiprocessor gets from the L2 cache */
 #define FINISHED_EACH_CLOCK 2 /* sums of the second product */
-/* A tile of it waits: float32 multiplies long enough for most to come meanwhile. */
-#define TILE_CLOCKS_F32 150
-#define TILE_CLOCKS_HALVES 1500
+/* What a tile of it waits beside that: fitted, with the default sums of float32 and of 16 bits. */
+#define TILE_CLOCKS 150
+#define TENSOR_TILE_CLOCKS 1500
 
 /* Multiplications of a multiprocessor in a clock. */
 static int64_t rate_of(const fa_lowrank_kv_spec *s)
@@ -169,7 +169,7 @@ static int64_t up_clocks(const fa_lowrank_kv_spec *s, const lowrank_small *t)
     const int64_t load = s->rank * (int64_t)t->up_columns * element_bytes(s) / LOADED_EACH_CLOCK;
     const int64_t multiply = elements * s->rank / rate_of(s);
     return load + multiply + elements / FINISHED_EACH_CLOCK +
-           (s->dtype == FA_F32 ? TILE_CLOCKS_F32 : TILE_CLOCKS_HALVES);
+           (fa__lowrank_policy(s) == SUMS_TENSOR ? TENSOR_TILE_CLOCKS : TILE_CLOCKS);
 }
 
 /* What a launch costs, but for the number of blocks that share tokens. */

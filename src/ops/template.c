@@ -241,7 +241,8 @@ static void write_constant(fa__buf *source, fa__buf *label, const fa_constant *c
     }
 }
 
-/* Headers that cannot be reached are not passed: then they are not part of the key either. */
+/* A source that names no device header gets none: then they are not part of its key either. One that
+ * names any gets all. */
 static bool uses_device_headers(const fa_template_spec *t, const fa__buf *source)
 {
     if (!source->data || strstr(source->data, "fajit/"))
