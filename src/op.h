@@ -125,8 +125,8 @@ extern const fa__op fa__op_cross_attention; /* src/ops/cross_attention.c */
 fa_status fa__program_make(const fa__op *op, const fa_spec *spec, const fa__plan *plan,
                            fa__program *program);
 
-/* For instantiate, after label and prologue: an embedded template. Headers that it does not reach are
- * not passed: then they are not part of the key either. */
+/* For instantiate, after label and constants: ends the prologue, and adds an embedded template. Headers
+ * that it does not reach are not passed: then they are not part of the key either. */
 fa_status fa__program_embedded(fa__program *program, const fa__embedded *template,
                                const char *entry);
 

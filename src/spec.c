@@ -54,6 +54,7 @@ fa_status fa__program_embedded(fa__program *program, const fa__embedded *templat
                                const char *entry)
 {
     const size_t bytes = (template->header_count + 1) * sizeof *program->headers;
+    fa__prologue_end(&program->source, template->file);
     fa__buf_text(&program->source, template->text);
     program->file = template->file;
     program->entry = entry;

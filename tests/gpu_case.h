@@ -97,6 +97,15 @@ static inline void *gpu_case_result(const gpu_case *g, const char *name)
     return gpu_case_at(g, gpu_case_index(g, name));
 }
 
+/* A copy of that, to be freed. */
+static inline void *gpu_case_keep(const gpu_case *g, const char *name)
+{
+    const size_t i = gpu_case_index(g, name);
+    void *copy = malloc(g->c.tensor[i].bytes);
+    cr_assert_not_null(copy);
+    return memcpy(copy, gpu_case_at(g, i), g->c.tensor[i].bytes);
+}
+
 /* What the launch asks for, once for all launches of the case. */
 static inline void gpu_case_give_workspace(gpu_case *g, const fa_kernel *kernel)
 {
@@ -118,6 +127,30 @@ static inline void gpu_case_launch(gpu_case *g, const fa_kernel *kernel)
     gpu_case_give_workspace(g, kernel);
     cr_assert_eq(fa_launch(kernel, &g->c.args, NULL), FA_OK, "%s", fa_last_error());
     cr_assert(gpu_synchronize(NULL, &why), "the kernel failed: %s", why);
+    gpu_case_download(g);
+}
+
+/* Captures so many launches of what was uploaded. */
+static inline gpu_graph gpu_case_capture(gpu_case *g, const fa_kernel *kernel, gpu_stream stream,
+                                         int launches)
+{
+    gpu_case_give_workspace(g, kernel);
+    gpu_capture_begin(stream);
+    for (int i = 0; i < launches; i++)
+        OK(fa_launch(kernel, &g->c.args, stream));
+    gpu_graph graph = gpu_capture_end(stream);
+    cr_assert_not_null(graph);
+    return graph;
+}
+
+/* Replays the graph one time after another, from outputs that are poisoned again. */
+static inline void gpu_case_replay(gpu_case *g, gpu_graph graph, gpu_stream stream, int times)
+{
+    const char *why = NULL;
+    gpu_case_upload(g);
+    for (int i = 0; i < times; i++)
+        gpu_graph_launch(graph, stream);
+    cr_assert(gpu_synchronize(stream, &why), "the kernel failed: %s", why);
     gpu_case_download(g);
 }
 

@@ -76,13 +76,4 @@ static inline oracle_tensor *tensor_of(gpu_case *g, const char *name)
     return &g->c.tensor[gpu_case_index(g, name)];
 }
 
-/* A copy of an output as it came back, to be freed. */
-static inline void *keep_result(const gpu_case *g, const char *name)
-{
-    const size_t i = gpu_case_index(g, name);
-    void *copy = malloc(g->c.tensor[i].bytes);
-    cr_assert_not_null(copy);
-    return memcpy(copy, gpu_case_at(g, i), g->c.tensor[i].bytes);
-}
-
 #endif

@@ -69,23 +69,16 @@ static void run_repeated(fa_context *ctx, fa_cross_attention_spec spec,
     make_cross(&g, spec, sizes, NULL, 1);
     gpu_case_run(&g, kernel);
     const size_t bytes = tensor_of(&g, "out")->bytes;
-    void *first = keep_result(&g, "out");
+    void *first = gpu_case_keep(&g, "out");
     gpu_case_upload(&g);
     for (int i = 0; i < 2; i++)
         OK(fa_launch(kernel, &g.c.args, stream));
     cr_assert(gpu_synchronize(stream, NULL));
     gpu_case_download(&g);
     cr_expect_arr_eq(gpu_case_result(&g, "out"), first, bytes);
-    gpu_capture_begin(stream);
-    OK(fa_launch(kernel, &g.c.args, stream));
-    OK(fa_launch(kernel, &g.c.args, stream));
-    gpu_graph graph = gpu_capture_end(stream);
-    cr_assert_not_null(graph);
+    gpu_graph graph = gpu_case_capture(&g, kernel, stream, 2);
     for (int i = 0; i < 5; i++) {
-        gpu_case_upload(&g); /* poisons the output again */
-        gpu_graph_launch(graph, stream);
-        cr_assert(gpu_synchronize(stream, NULL));
-        gpu_case_download(&g);
+        gpu_case_replay(&g, graph, stream, 1);
         gpu_case_check(&g, kernel);
         cr_expect_arr_eq(gpu_case_result(&g, "out"), first, bytes, "replay %d", i);
     }

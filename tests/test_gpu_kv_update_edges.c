@@ -123,20 +123,14 @@ Test(gpu_kv_update_edges, K31_padded_batches_replayed_in_a_graph)
         gpu_case g;
         make_kv(&g, sizes, sizes, extra, 1);
         gpu_case_upload(&g);
-        gpu_capture_begin(stream);
-        OK(fa_launch(kernel, &g.c.args, stream));
-        gpu_graph graph = gpu_capture_end(stream);
-        cr_assert_not_null(graph);
+        gpu_graph graph = gpu_case_capture(&g, kernel, stream, 1);
         for (int live = 0; live <= BATCH; live++) {
             int64_t positions[BATCH];
             for (int b = 0; b < BATCH; b++)
                 positions[b] = b < live ? (3 * b + live) % 8 : -1;
             set_indices(&g, "positions", positions, BATCH);
             oracle_kv_update_expect(&g.c);
-            gpu_case_upload(&g);
-            gpu_graph_launch(graph, stream);
-            cr_assert(gpu_synchronize(stream, NULL));
-            gpu_case_download(&g);
+            gpu_case_replay(&g, graph, stream, 1);
             gpu_case_check(&g, kernel);
         }
         gpu_graph_destroy(graph);

@@ -8,9 +8,7 @@
 static void expect_same_bits(gpu_case *g, const fa_kernel *kernel, int times)
 {
     const size_t y = gpu_case_index(g, "y0"), bytes = g->c.tensor[y].bytes;
-    void *first = malloc(bytes);
-    cr_assert_not_null(first);
-    memcpy(first, gpu_case_at(g, y), bytes);
+    void *first = gpu_case_keep(g, "y0");
     for (int i = 0; i < times; i++) {
         gpu_case_upload(g);
         gpu_case_launch(g, kernel);
@@ -133,20 +131,10 @@ Test(gpu_linear_splits, the_same_bits_every_time)
 static void run_in_a_graph(gpu_case *g, const fa_kernel *kernel)
 {
     const size_t y = gpu_case_index(g, "y0"), bytes = g->c.tensor[y].bytes;
-    const char *why = NULL;
-    void *before = malloc(bytes);
-    cr_assert_not_null(before);
-    memcpy(before, gpu_case_at(g, y), bytes);
-    gpu_case_upload(g); /* nothing of the result is left */
+    void *before = gpu_case_keep(g, "y0");
     gpu_stream stream = gpu_stream_create();
-    gpu_capture_begin(stream);
-    OK(fa_launch(kernel, &g->c.args, stream));
-    gpu_graph graph = gpu_capture_end(stream);
-    cr_assert_not_null(graph);
-    for (int i = 0; i < 3; i++)
-        gpu_graph_launch(graph, stream);
-    cr_assert(gpu_synchronize(stream, &why), "%s", why);
-    gpu_case_download(g);
+    gpu_graph graph = gpu_case_capture(g, kernel, stream, 1);
+    gpu_case_replay(g, graph, stream, 3);
     cr_expect_arr_eq(before, gpu_case_at(g, y), bytes, "%s", g->shape);
     gpu_graph_destroy(graph);
     gpu_stream_destroy(stream);

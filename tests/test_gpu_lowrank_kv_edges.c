@@ -212,23 +212,15 @@ Test(gpu_lowrank_kv_edges, two_launches_in_a_graph)
 {
     fa_lowrank_kv_spec spec = {SIZES, TWO};
     fixture f;
-    const char *why = NULL;
     fa_context *ctx = open_device(&f, 0);
     fa_kernel *kernel = compile_lowrank(ctx, spec);
     gpu_case g;
     make_lowrank(&g, spec, spec, NULL, 1);
     gpu_case_upload(&g);
-    gpu_case_give_workspace(&g, kernel);
-    cr_assert_gt(g.workspace_bytes, 0u);
     gpu_stream stream = gpu_stream_create();
-    gpu_capture_begin(stream);
-    OK(fa_launch(kernel, &g.c.args, stream));
-    gpu_graph graph = gpu_capture_end(stream);
-    cr_assert_not_null(graph);
-    for (int i = 0; i < 3; i++)
-        gpu_graph_launch(graph, stream);
-    cr_assert(gpu_synchronize(stream, &why), "%s", why);
-    gpu_case_download(&g);
+    gpu_graph graph = gpu_case_capture(&g, kernel, stream, 1);
+    cr_assert_gt(g.workspace_bytes, 0u);
+    gpu_case_replay(&g, graph, stream, 3);
     gpu_case_check(&g, kernel);
     gpu_graph_destroy(graph);
     gpu_stream_destroy(stream);

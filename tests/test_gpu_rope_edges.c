@@ -274,15 +274,9 @@ Test(gpu_rope_edges, replayed_in_a_graph)
     gpu_case d;
     make_rope(&d, sizes, sizes, NULL, 1);
     gpu_case_upload(&d);
-    gpu_capture_begin(stream);
-    OK(fa_launch(kernel, &d.c.args, stream));
-    gpu_graph graph = gpu_capture_end(stream);
-    cr_assert_not_null(graph);
+    gpu_graph graph = gpu_case_capture(&d, kernel, stream, 1);
     for (int i = 0; i < 10; i++) {
-        gpu_case_upload(&d); /* poisons the outputs again */
-        gpu_graph_launch(graph, stream);
-        cr_assert(gpu_synchronize(stream, NULL));
-        gpu_case_download(&d);
+        gpu_case_replay(&d, graph, stream, 1);
         gpu_case_check(&d, kernel);
     }
     gpu_graph_destroy(graph);

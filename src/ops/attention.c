@@ -109,7 +109,6 @@ static void write_prologue(const fa_attention_spec *s, const fa__plan *p, fa__bu
     fa__prologue_int(source, "MIN_BLOCKS", p->value[ATTENTION_MIN_BLOCKS]);
     fa__prologue_int(source, "SMEM_BYTES", p->smem_dynamic_bytes);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(attention_kernel_params));
-    fa__prologue_end(source, fa__template_attention.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)

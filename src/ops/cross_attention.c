@@ -225,7 +225,6 @@ static void write_prologue(fa_cross_attention_spec *s, const cross_plan *p, fa__
     write_step(source, "attention_step", "ATTEND", &p->attend, sizeof p->attend);
     write_step(source, "linear_step", "OUTPUT", &p->output, sizeof p->output);
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, fa__template_cross_attention.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *plan, fa__program *program)

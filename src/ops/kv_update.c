@@ -234,7 +234,6 @@ static void write_prologue(fa_kv_update_spec *s, const fa__plan *p, fa__buf *sou
     fa__prologue_int(source, "BLOCK_THREADS", KV_BLOCK_THREADS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(kv_kernel_params));
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, fa__template_kv_update.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)

@@ -278,7 +278,6 @@ static void write_prologue(fa_linear_spec *s, const fa__plan *p, fa__buf *source
     fa__prologue_bool(source, "ROWS_WIDE", s->row_type == FA_I64);
     fa__prologue_bool(source, "POSITIONS_WIDE", s->position_type == FA_I64);
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, fa__template_linear.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)

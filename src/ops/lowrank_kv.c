@@ -299,7 +299,6 @@ static void write_prologue(fa_lowrank_kv_spec *s, const fa__plan *p, fa__buf *so
     fa__prologue_int(source, "WARPS", LOWRANK_WARPS);
     fa__prologue_int(source, "PARAM_BYTES", sizeof(lowrank_params));
     fa__rotary_prologue(source, &rotary);
-    fa__prologue_end(source, fa__template_lowrank_kv.file);
 }
 
 static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program *program)

@@ -249,7 +249,6 @@ static fa_status instantiate(const fa_spec *spec, const fa__plan *p, fa__program
     fa__prologue_bool(source, "NORM", s->norm != FA_ROPE_NO_NORM);
     fa__prologue_real(source, "NORM_EPS", s->norm_eps);
     fa__prologue_int(source, "NORM_OFFSET", s->norm_unit_offset);
-    fa__prologue_end(source, fa__template_rope.file);
     return fa__program_embedded(program, &fa__template_rope, "fajit_rope");
 }
 
